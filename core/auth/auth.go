@@ -1,5 +1,5 @@
-// Package auth holds the users: their passwords, permissions and limits. It authenticates logins, authorises access to queues
-// and exchanges, and tracks each user's connections.
+// Package auth holds the users: their passwords, permissions and limits. It authenticates
+// logins, authorises access to queues and exchanges, and tracks each user's connections.
 package auth
 
 import (
@@ -34,15 +34,18 @@ type Options struct {
 	Hashing Algorithm
 	// Definitions is the log that changes are written to; nil = nothing is durable.
 	Definitions definition.Log
-	// VHost reports whether a vhost exists. It is asked before permissions for a vhost are set, and must not call the store; nil = all exist.
+	// VHost reports whether a vhost exists. It is asked before permissions for a vhost are
+	// set, and must not call the store; nil = all exist.
 	VHost func(name string) bool
-	// Follows says that changes take effect only by [Store.Follow]: Definitions.WaitDurable returns after the written changes have
-	// taken effect. If nothing was written, WaitDurable returns an error if the store may be out of date. The store calls Follows before
-	// it plans a change; the change's write must fail if other nodes may have written since. nil = changes take effect immediately.
+	// Follows says that changes take effect only by [Store.Follow]: Definitions.WaitDurable
+	// returns after the written changes have taken effect. If nothing was written,
+	// WaitDurable returns an error if the store may be out of date. The store calls Follows
+	// before it plans a change; the change's write must fail if other nodes may have
+	// written since. nil = changes take effect immediately.
 	Follows func()
 }
 
-// Store holds the users and what they may do. It is safe for concurrent use.
+// Store holds the users and their permissions. It is safe for concurrent use.
 type Store struct {
 	options    Options
 	iterations uint32 // of PBKDF2, for new passwords
@@ -83,8 +86,8 @@ func New(o Options) *Store {
 	return &Store{options: o, iterations: iterations, users: map[string]*user{}, verifier: newVerifier(rounds)}
 }
 
-// CreateDefaults adds the default user to a store without users: guest with the password guest, an administrator with every
-// permission in the vhost "/".
+// CreateDefaults adds the default user to a store without users: guest with the password
+// guest, an administrator with every permission in the vhost "/".
 func (s *Store) CreateDefaults() error {
 	h, err := s.hashPublic(Guest)
 	if err != nil {

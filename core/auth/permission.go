@@ -15,8 +15,8 @@ import (
 // [RabbitMQ: access-control.html#authorisation].
 type Permission uint8
 
-// Configure is for declaring and deleting, Write for publishing and binding as destination, Read for consuming and binding as
-// source.
+// Configure is for declaring and deleting, Write for publishing and binding as destination,
+// Read for consuming and binding as source.
 const (
 	Configure Permission = iota
 	Write
@@ -44,8 +44,8 @@ type Resource struct {
 	VHost, Name string
 }
 
-// Permissions are regular expressions, one per permission. A permission covers the names in which its expression matches anywhere. The
-// empty expression matches only the empty name.
+// Permissions are regular expressions, one per permission. A permission covers the names in
+// which its expression matches anywhere. The empty expression matches only the empty name.
 type Permissions struct {
 	Configure, Write, Read string
 }
@@ -102,8 +102,8 @@ func CheckPattern(pattern string) error {
 // maxPattern bounds regular expressions, in bytes.
 const maxPattern = 4096
 
-// origin says where an expression comes from. The cost of a fresh one is bounded. A stored one is accepted, because an earlier version
-// accepted it.
+// origin says where an expression comes from. The cost of a fresh one is bounded. A stored
+// one is accepted, because an earlier version accepted it.
 type origin bool
 
 const (
@@ -139,7 +139,8 @@ func compileExpanded(pattern string, from origin) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// SetPermissions sets what a user may do in a vhost. It applies to open connections, too.
+// SetPermissions sets the permissions of a user in a vhost. It applies to open connections,
+// too.
 func (s *Store) SetPermissions(g Grant) (created bool, err error) {
 	compiled, err := g.compile(fresh)
 	if err != nil {
@@ -154,8 +155,8 @@ func (s *Store) SetPermissions(g Grant) (created bool, err error) {
 	return created, err
 }
 
-// permit changes a user's permissions in a vhost, if both exist. set changes its argument, and returns the definitions of the change;
-// no definitions = nothing changes.
+// permit changes a user's permissions in a vhost, if both exist. set changes its argument,
+// and returns the definitions of the change; no definitions = nothing changes.
 func (s *Store) permit(name, vhost string, set func(*user) []amqp.Table) error {
 	return s.change(func(c *change) error {
 		u := s.users[name]
@@ -183,7 +184,7 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// ClearPermissions removes what a user may do in a vhost.
+// ClearPermissions removes the permissions of a user in a vhost.
 func (s *Store) ClearPermissions(name, vhost string) (existed bool, err error) {
 	err = s.permit(name, vhost, func(u *user) []amqp.Table {
 		if _, existed = u.grants[vhost]; !existed {
@@ -201,9 +202,10 @@ func (u *user) revoke(vhost string) {
 	delete(u.grants, vhost)
 }
 
-// ForgetVHost removes all permissions for a vhost, and writes the definitions in with together with the removal. The vhost must be gone
-// already as reported by [Options.VHost], or once these definitions have taken effect. planned, unless nil, is called when no other change can be
-// planned any more; if it returns an error, nothing is written.
+// ForgetVHost removes all permissions for a vhost, and writes the definitions in with
+// together with the removal. The vhost must be gone already as reported by [Options.VHost],
+// or once these definitions have taken effect. planned, unless nil, is called when no other
+// change can be planned any more; if it returns an error, nothing is written.
 func (s *Store) ForgetVHost(vhost string, planned func() error, with ...amqp.Table) error {
 	return s.change(func(c *change) error {
 		if planned != nil {
@@ -257,8 +259,8 @@ func (s *Store) OpenVHost(name, vhost string) error {
 	return amqp.Errorf(amqp.ReplyNotAllowed, "access to vhost '%s' refused for user '%s'", vhost, name)
 }
 
-// Check checks that a user has a permission for a resource. Patterns match the default exchange by the name amq.default. The
-// error is an [*amqp.Error].
+// Check checks that a user has a permission for a resource. Patterns match the default
+// exchange by the name amq.default. The error is an [*amqp.Error].
 func (s *Store) Check(name string, p Permission, r Resource) error {
 	if r.Kind == Exchange && r.Name == "" {
 		r.Name = "amq.default"

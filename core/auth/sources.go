@@ -16,8 +16,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// sources remembers the sources of successful and failed logins, so that the gate can prefer some sources. The user name of a login does not
-// matter: otherwise the time that a login takes would show strangers which users exist. It is safe for concurrent use.
+// sources remembers the sources of successful and failed logins, so that the gate can
+// prefer some sources. The user name of a login does not matter: otherwise the time that a
+// login takes would show strangers which users exist. It is safe for concurrent use.
 type sources struct {
 	mu     sync.Mutex // guards the fields below
 	key    [sha256.Size]byte
@@ -42,7 +43,7 @@ type class uint8
 
 const (
 	proven  class = iota // a login from there has succeeded, perhaps before a restart
-	strange              // nothing is known
+	strange              // no login from there is remembered
 	failing              // a login from there has failed lately, and none has succeeded
 	classes
 )
@@ -51,8 +52,8 @@ const (
 	// maxProven bounds the sources from which a login succeeded, and maxFailing those from which one failed lately.
 	maxProven  = 4096
 	maxFailing = 1 << 14
-	// failingFor is how long a failed login makes a source failing. If 800 sources share twenty checks a second, each gets a turn every 40
-	// seconds.
+	// failingFor is how long a failed login makes a source failing. If 800 sources share
+	// twenty checks a second, each gets a turn every 40 seconds.
 	failingFor = 10 * time.Minute
 )
 
@@ -104,8 +105,10 @@ func (s *sources) succeeded(source mark, user string) {
 	s.prove(source, by)
 }
 
-// prove makes a source proven and the most recently used one. If there are too many, the user that has the most sources loses the least
-// recently used of them. A user that logs in from ever new addresses therefore does not displace the sources of others. The caller holds mu.
+// prove makes a source proven and the most recently used one. If there are too many, the
+// user that has the most sources loses the least recently used of them. A user that logs in
+// from ever new addresses therefore does not displace the sources of others. The caller
+// holds mu.
 func (s *sources) prove(source, user mark) {
 	had, ok := s.proven[source]
 	switch {
@@ -206,11 +209,11 @@ func (s *sources) decode(b []byte) error {
 	case len(b) > MaxSourcesBytes:
 		return fmt.Errorf("it has more than %d bytes", MaxSourcesBytes)
 	case len(b) < sourcesHead+sha256.Size, (len(b)-sourcesHead-sha256.Size)%sourcesEntry != 0:
-		return fmt.Errorf("%d bytes are not what %d to %d sources have", len(b), 0, maxProven)
+		return fmt.Errorf("%d bytes are not the length of %d to %d sources", len(b), 0, maxProven)
 	}
 	content, check := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	if want := sha256.Sum256(content); !bytes.Equal(check, want[:]) {
-		return errors.New("its checksum is not that of what is in it")
+		return errors.New("its checksum does not match its contents")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,12 +227,13 @@ func (s *sources) decode(b []byte) error {
 	return nil
 }
 
-// EncodeSources returns the sources of the last successful logins, at most 4,096 addresses or /64 networks, for DecodeSources after a
-// restart. Sources and users are keyed hashes.
+// EncodeSources returns the sources of the last successful logins, at most 4,096 addresses
+// or /64 networks, for DecodeSources after a restart. Sources and users are keyed hashes.
 func (s *Store) EncodeSources() []byte { return s.verifier.sources.encode() }
 
-// DecodeSources replaces the remembered sources of successful logins with the encoded ones, and returns how many they are. Logins in progress
-// count as those of strangers. If b is damaged it returns an error and changes nothing.
+// DecodeSources replaces the remembered sources of successful logins with the encoded ones,
+// and returns how many they are. Logins in progress count as those of strangers. If b is
+// damaged it returns an error and changes nothing.
 func (s *Store) DecodeSources(b []byte) (n int, err error) {
 	all := s.verifier.sources
 	if err := all.decode(b); err != nil {

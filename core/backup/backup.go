@@ -29,8 +29,9 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// Format is the latest version of the archive format, which this program writes for a cluster. That of a broker without a cluster has
-// alone, which earlier programs read, too.
+// Format is the latest version of the archive format, in which this program writes the
+// backup of a cluster. It writes the backup of a broker without a cluster in version alone,
+// which earlier programs read, too.
 const (
 	Format = 2
 	alone  = 1
@@ -57,10 +58,11 @@ const (
 type Manifest struct {
 	Format  int       `json:"format"`
 	Version string    `json:"version"` // of the program that made it
-	Node    string    `json:"node"`    // that it is of; "" = unknown
+	Node    string    `json:"node"`    // the node that it is of; "" = unknown
 	Time    time.Time `json:"time"`    // as of which it is
 	Shards  int       `json:"shards"`  // how many logs there are, with that of definitions
-	// Copy says whose copies of a cluster's shards the logs are; nil = they are those of a broker without a cluster.
+	// Copy describes the node whose copies of a cluster's shards the logs are; nil = the
+	// logs are those of a broker without a cluster.
 	Copy  *replicas.Copy `json:"copy,omitempty"`
 	Files Files          `json:"files"`
 }
@@ -68,8 +70,8 @@ type Manifest struct {
 // Files are the files of a backup, in archive order.
 type Files []File
 
-// UnmarshalJSON implements [json.Unmarshaler]. It refuses excessive numbers of files before they take memory: a file takes up to ten times
-// as much memory as its text.
+// UnmarshalJSON implements [json.Unmarshaler]. It refuses excessive numbers of files before
+// they take memory: a file takes up to ten times as much memory as its text.
 func (l *Files) UnmarshalJSON(b []byte) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	switch begin, err := d.Token(); {
@@ -139,7 +141,8 @@ func parseManifest(b []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// unreadable returns the error for a manifest that cannot be decoded. The decoder quotes numbers and times of any length, so the text is cut.
+// unreadable returns the error for a manifest that cannot be decoded. The decoder quotes
+// numbers and times of any length, so the text is cut.
 func unreadable(err error) error {
 	const enough = 200
 	return fmt.Errorf("%s: %.*s", manifestName, enough, err.Error())

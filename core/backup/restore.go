@@ -17,11 +17,13 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Restore makes a data directory from the archive that r yields. The directory must be missing or empty, and is locked meanwhile.
+// Restore makes a data directory from the archive that r yields. The directory must be
+// missing or empty, and is locked meanwhile.
 //
-// All files are written to a folder inside it, synced, verified there (digests and logs), and then renamed to their final places.
-// Until the last one is in place, a broker refuses to start on the directory, whatever interrupts Restore. After an error the
-// directory is as it was before.
+// All files are written to a folder inside it, synced, verified there (digests and logs),
+// and then renamed to their final places. Until the last one is in place, a broker refuses
+// to start on the directory, whatever interrupts Restore. After an error the directory is
+// as it was before.
 //
 // Of the backup of a cluster, Restore makes the data directory of the first node of a new cluster.
 func Restore(ctx context.Context, r io.Reader, path string) (*Manifest, []seg.ShardReport, error) {
@@ -92,7 +94,7 @@ type restoration struct {
 	dir    vfs.Dir
 	folder vfs.Dir  // "" = not made yet
 	placed []string // names of files that are in place in the data directory
-	marked bool     // it is marked as that of a node which is not finished
+	marked bool     // the data directory is marked as unfinished, see cluster.Mark
 }
 
 var _ Sink = (*restoration)(nil)
@@ -208,7 +210,8 @@ func (t *restoration) verify() ([]seg.ShardReport, error) {
 	return reports, nil
 }
 
-// place renames all files to their final places, in the order of the manifest: policies come before the logs that need them.
+// place renames all files to their final places, in the order of the manifest: policies
+// come before the logs that need them.
 func (t *restoration) place(m *Manifest) error {
 	policies := vfs.Dir(filepath.Join(string(t.dir), PolicyFolder))
 	for i := range m.Files {
@@ -246,8 +249,9 @@ func (t *restoration) found(about *replicas.Copy) error {
 	return errors.Join(os.RemoveAll(string(t.folder)), t.dir.Sync())
 }
 
-// undo removes all files that were written. It removes the whole folder of policies: a broker that is started in the meantime creates a folder
-// there for compiled policies before it looks for the lock.
+// undo removes all files that were written. It removes the whole folder of policies: a
+// broker that is started in the meantime creates a folder there for compiled policies
+// before it looks for the lock.
 func (t *restoration) undo() error {
 	all := os.RemoveAll(filepath.Join(string(t.dir), PolicyFolder))
 	if t.folder != "" {

@@ -1,6 +1,7 @@
-// Package broker assembles a broker from a configuration: the data directory, the AMQP server, the management API and, in a cluster, the
-// links to the other nodes. It starts them, stops them and applies a changed configuration. Command lines, signals and service managers are
-// in cmd/curfew/app.
+// Package broker assembles a broker from a configuration: the data directory, the AMQP
+// server, the management API and, in a cluster, the links to the other nodes. It starts
+// them, stops them and applies a changed configuration. Command lines, signals and service
+// managers are in cmd/curfew/app.
 package broker
 
 import (
@@ -25,7 +26,8 @@ import (
 
 // Broker is a broker: its data, its listeners and its management API.
 //
-// [Broker.Start] is called once, and then [Broker.Shutdown] once. All other methods may be called from any goroutine in between.
+// [Broker.Start] is called once, and then [Broker.Shutdown] once. All other methods may be
+// called from any goroutine in between.
 type Broker struct {
 	o       Options
 	running *config.Config // the configuration at the start
@@ -74,8 +76,9 @@ type server interface {
 	DiskLimit() int64
 	SetDiskLimit(bytes int64)
 
-	// Shutdown stops accepting, closes every connection with 320 CONNECTION_FORCED, and returns when all are closed and everything is flushed.
-	// When ctx ends, it cuts off the remaining connections and returns an error.
+	// Shutdown stops accepting, closes every connection with 320 CONNECTION_FORCED, and
+	// returns when all are closed and everything is flushed. When ctx ends, it cuts off the
+	// remaining connections and returns an error.
 	Shutdown(ctx context.Context) error
 }
 
@@ -90,9 +93,11 @@ func New(o Options) *Broker {
 // undoTime is how long a failed start may take to close what it has opened.
 const undoTime = 20 * time.Second
 
-// Start reads the data, which may take long, opens every listener and serves. It opens the management API first, which answers that the
-// broker is starting until the data was read. An error joins those of all listeners; everything is closed again then, and Shutdown must not
-// be called. When ctx ends, Start gives up if it still can. The broker does not need ctx afterwards.
+// Start reads the data, which may take long, opens every listener and serves. It opens the
+// management API first, which answers that the broker is starting until the data was read.
+// An error joins the errors of all listeners. After an error everything is closed again,
+// and Shutdown must not be called. When ctx ends, Start gives up if it still can. The
+// broker does not need ctx afterwards.
 func (b *Broker) Start(ctx context.Context) error {
 	b.logStart()
 	var listenErr error // of the API's listeners
@@ -149,7 +154,8 @@ func (b *Broker) undo(ctx context.Context) error {
 	return err
 }
 
-// Failed receives the error of a listener of the management API that ended by itself. The broker should be shut down then.
+// Failed receives the error of a listener of the management API that ended by itself. The
+// broker should be shut down then.
 func (b *Broker) Failed() <-chan error { return b.management.failed }
 
 // Emptied is closed when an operator has drained the broker in order to stop it. It should be shut down then.
@@ -177,7 +183,8 @@ func (b *Broker) watermark(total uint64) uint64 {
 	return w.Of(total)
 }
 
-// Alarms names the broker's problems, and reports a drain under way. The management API's health checks show the same alarms.
+// Alarms names the broker's problems, and reports a drain under way. The management API's
+// health checks show the same alarms.
 func (b *Broker) Alarms() []string {
 	alarms := b.server.Management().Alarms()
 	if b.drainsNow() {
@@ -186,11 +193,12 @@ func (b *Broker) Alarms() []string {
 	return alarms
 }
 
-// PageAddress returns the address of the management page on this machine, preferably without TLS; "" = there is no page.
+// PageAddress returns the address of the management page on this machine, preferably
+// without TLS; "" = there is no page.
 func (b *Broker) PageAddress() string { return b.management.pageAddress() }
 
-// Reload applies the keys of a configuration that a running broker can change, and logs changed keys that need a restart. The caller
-// applies log.level.
+// Reload applies the keys of a configuration that a running broker can change, and logs
+// changed keys that need a restart. The caller applies log.level.
 func (b *Broker) Reload(next *config.Config) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
@@ -203,8 +211,9 @@ func (b *Broker) Reload(next *config.Config) {
 	}
 }
 
-// reloadTLS reads the certificates again. Certificates for clients and for other nodes are renewed independently, because one broken file
-// must not let the other certificates expire.
+// reloadTLS reads the certificates again. Certificates for clients and for other nodes are
+// renewed independently, because one broken file must not let the other certificates
+// expire.
 func (b *Broker) reloadTLS() {
 	some := false
 	for _, reload := range []func() error{b.reloadClientTLS, b.server.ReloadNodeTLS} {
@@ -219,8 +228,8 @@ func (b *Broker) reloadTLS() {
 	}
 }
 
-// reloadClientTLS reads the files named by tls again. All listeners have the same files: if one listener cannot use them, all keep the old
-// ones.
+// reloadClientTLS reads the files named by tls again. All listeners have the same files: if
+// one listener cannot use them, all keep the old ones.
 func (b *Broker) reloadClientTLS() error {
 	if err := b.server.ReloadTLS(); err != nil {
 		return err
@@ -228,8 +237,9 @@ func (b *Broker) reloadClientTLS() error {
 	return b.management.reloadTLS()
 }
 
-// followLimits applies the limits of memory and disk that differ from the configuration read before. Other limits keep the value that they
-// were given while the broker ran. The caller holds reloading.
+// followLimits applies the limits of memory and disk that differ from the configuration
+// read before. Other limits keep the value that they were given while the broker ran. The
+// caller holds reloading.
 func (b *Broker) followLimits(next *config.Config) {
 	was, is := b.followed, next.Limits
 	b.followed = is
@@ -241,8 +251,9 @@ func (b *Broker) followLimits(next *config.Config) {
 	}
 }
 
-// Shutdown closes the connections, then the data, and the management API last, so that health checks answer as long as there are
-// connections. When ctx ends, it cuts off the remaining connections and returns an error.
+// Shutdown closes the connections, then the data, and the management API last, so that
+// health checks answer as long as there are connections. When ctx ends, it cuts off the
+// remaining connections and returns an error.
 func (b *Broker) Shutdown(ctx context.Context) error {
 	b.draining.Store(true)
 	if b.drainer != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/drain"
 )
 
-// followDrain advances drains of the broker until ctx ends. When a drain has ended that is to stop the broker, it closes emptied.
+// followDrain advances drains of the broker until ctx ends. It closes emptied when a drain
+// that is to stop the broker has ended.
 func (b *Broker) followDrain(ctx context.Context) {
 	if b.drainer == nil {
 		return
@@ -49,7 +50,8 @@ func (b *Broker) finishDrain(ctx context.Context) (stop bool) {
 	}
 }
 
-// awaitReaders waits until a client has read the end of the drain, for lastLook at most. It returns false if ctx ends first.
+// awaitReaders waits until a client has read the end of the drain, for lastLook at most. It
+// returns false if ctx ends first.
 func (b *Broker) awaitReaders(ctx context.Context) bool {
 	timer := time.NewTimer(lastLook)
 	defer timer.Stop()

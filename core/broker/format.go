@@ -11,11 +11,13 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// formatPause is the pause between two checks of the formats that the nodes read. It may be long: formats change when a node was upgraded.
+// formatPause is the pause between two checks of the formats that the nodes read. It may be
+// long: formats change when a node was upgraded.
 const formatPause = time.Second
 
-// keepFormats runs until ctx ends. While this node owns the registry, it writes there which nodes exist and which formats of logs they
-// read; in any case it tells this node the format that all of them read.
+// keepFormats runs until ctx ends. While this node owns the registry, keepFormats writes to
+// it which nodes exist and which formats of logs they read. On every node it sets the
+// format in which the node writes to one that all nodes read.
 func (m *member) keepFormats(ctx context.Context, r *store.Registry) {
 	ticker := time.NewTicker(formatPause)
 	defer ticker.Stop()

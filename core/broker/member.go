@@ -135,7 +135,8 @@ func (m *member) giveUp(shard uint32) {
 	}()
 }
 
-// keep maintains, until end, what this node and the registry know of the nodes' log formats, and spreads the shards over the nodes.
+// keep runs keepFormats and keepSpread until end is called, and makes the registry the
+// source of the cluster's members.
 func (m *member) keep(ctx context.Context, st *store.Store, now clock.Clock) {
 	r := st.Registry()
 	ctx, m.unkeep = context.WithCancel(context.WithoutCancel(ctx))
@@ -147,8 +148,9 @@ func (m *member) keep(ctx context.Context, st *store.Store, now clock.Clock) {
 // registryPatience is how long a starting node waits for a majority, without which it can serve no client.
 const registryPatience = 10 * time.Second
 
-// awaitCluster waits until this node knows the cluster's registry and the owners of all shards. It gives up after registryPatience, so that
-// the API of a node that starts alone shows that it is alone.
+// awaitCluster waits until this node knows the cluster's registry and the owners of all
+// shards. It gives up after registryPatience, so that the API of a node that starts alone
+// shows that it is alone.
 func (m *member) awaitCluster(ctx context.Context, r *store.Registry) {
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)
 	defer cancel()
@@ -273,8 +275,9 @@ func (m *member) replaced(former wlog.NodeID) {
 	m.asked.hangUp(former)
 }
 
-// silent closes the connections that a silent node has handed over. Either the node is cut off, and has closed them at its side, or it
-// stands still. Otherwise they would last for minutes, and their unacknowledged messages would wait as long.
+// silent closes the connections that a silent node has handed over. Either the node is cut
+// off, and has closed them at its side, or it stands still. Otherwise they would last for
+// minutes, and their unacknowledged messages would wait as long.
 func (m *member) silent(node wlog.NodeID) {
 	s := m.amqp.Load()
 	if s == nil {
@@ -301,7 +304,8 @@ func (r roster) Seats() (all []peer.Node) {
 	return all
 }
 
-// Seat implements [cluster.Roster]. Until the new node has said which formats of logs it reads, those of the former node count.
+// Seat implements [cluster.Roster]. Until the new node has said which formats of logs it
+// reads, those of the former node count.
 func (r roster) Seat(former wlog.NodeID, by peer.Node) error {
 	m := store.Member{Number: by.ID, Address: by.Address, Name: nameOf(by.Address), Format: int64(r.member.Formats()[by.ID])}
 	for _, known := range r.Members() {
@@ -352,8 +356,9 @@ func (m *member) open(a *mgmt.API) {
 	m.api.set(a.Forwarded())
 }
 
-// NodeName returns the broker's name. In a cluster it follows from the address that other nodes use; otherwise it is configured or, as in
-// RabbitMQ, follows from the machine's name.
+// NodeName returns the broker's name. In a cluster it follows from the address that other
+// nodes use; otherwise it is configured or, as in RabbitMQ, follows from the machine's
+// name.
 func NodeName(c *config.Config) string {
 	switch name := c.Node.Name; {
 	case c.Cluster.On():

@@ -35,7 +35,8 @@ type node struct {
 	part part // in a cluster
 }
 
-// part is the node's part in a cluster. Its methods are those of [server] and of [node], as far as they concern other nodes.
+// part is the node's part in a cluster. Its methods are those of [server] and of [node], as
+// far as they concern other nodes.
 type part interface {
 	// alarms names problems that known does not have.
 	alarms(r *store.Registry, known []string) []string
@@ -72,7 +73,8 @@ type setup struct {
 	bodies    uint64 // bytes of memory above which message bodies go to disk; 0 = never
 }
 
-// openNode opens the data directory, which may take a while, and creates the AMQP server. The server does not listen yet.
+// openNode opens the data directory, which may take a while, and creates the AMQP server.
+// The server does not listen yet.
 func openNode(ctx context.Context, s setup) (server, error) {
 	rules := policies.NewRules(slices.Concat(s.o.Chain.Arguments(), s.o.Chain.ExchangeKeys()), s.o.Chain.Strategies)
 	dir, err := makeDataDir(s.Data.Dir)
@@ -103,8 +105,8 @@ func openNode(ctx context.Context, s setup) (server, error) {
 	return n, nil
 }
 
-// openPolicies opens the host of policies, if there is one. It comes before the data directory is opened, so that queues find their
-// strategies.
+// openPolicies opens the host of policies, if there is one. It comes before the data
+// directory is opened, so that queues find their strategies.
 func openPolicies(s setup, opened *atomic.Pointer[store.Store]) error {
 	if s.o.Policies == nil {
 		return nil
@@ -241,11 +243,13 @@ func (n *node) NodeListener() (l mgmt.Listener, ok bool) { return n.part.listene
 func (n *node) ReloadNodeTLS() error { return n.part.reloadTLS() }
 
 const (
-	// flushTime is how long the data directory may take to close. It comes after the connections, even if those took all of their time.
+	// flushTime is how long the data directory may take to close after the connections,
+	// even if the connections took all of their time.
 	flushTime = 5 * time.Second
 	// handOverTime is how long a node may take to make everything durable before other nodes take over its shards.
 	handOverTime = time.Second
-	// unwindTime is how long connections that were cut off may take to end. After that they are assumed to wait for a full disk.
+	// unwindTime is how long connections that were cut off may take to end. After that they
+	// are assumed to wait for a full disk.
 	unwindTime = time.Second
 )
 

@@ -1,6 +1,8 @@
-// Package campaign decides how often a test plays that looks for faults by chance: nodes that are killed, power that fails, simulated
-// games. Such a test is named TestCampaign… . go test ./... skips it, or plays it for seconds. With -run and a pattern that says Campaign it
-// plays its short form: .ci/run campaigns plays all of them so. A variable of the environment sets another number: targets of make do that.
+// Package campaign decides how often a test plays that looks for faults by chance: nodes
+// that are killed, power that fails, simulated games. Such a test is named TestCampaign… .
+// go test ./... skips it, or plays it for seconds. With -run and a pattern that contains
+// Campaign, go test plays its short form, as .ci/run campaigns does. A variable of the
+// environment, which targets of make set, gives another number.
 package campaign
 
 import (
@@ -16,14 +18,14 @@ import (
 // prefix begins the name of each test that calls [Size]. .ci/run finds the tests by it.
 const prefix = "TestCampaign"
 
-// skipped is the tests of this process that were not played.
+// skipped lists the tests of this process that were skipped.
 var skipped struct {
 	mu    sync.Mutex // guards names
 	names []string
 }
 
-// Size returns how often a test plays: as often as the variable says, or as the short form where -run asks for campaigns, or as usual,
-// among all other tests. With a usual number of 0 it skips the test then.
+// Size returns how often a test plays: the number in the variable; without one, short if
+// -run asks for campaigns, and else usual. If usual applies and is 0, Size skips the test.
 func Size(t *testing.T, variable string, usual, short uint64) uint64 {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
@@ -70,7 +72,8 @@ func Skipped() string {
 	return strings.Join(skipped.names, ", ") + " (go test -run Campaign plays them)"
 }
 
-// Number returns a variable of the environment, or what it is by default.
+// Number returns the number in a variable of the environment; otherwise if the variable is
+// not set.
 func Number(t *testing.T, variable string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(variable)

@@ -1,4 +1,5 @@
-// Package certfile reads files with certificates, and keeps where they come from, for those who report when certificates end.
+// Package certfile reads files with certificates, and remembers their paths and
+// configuration keys, for reports of when certificates expire.
 package certfile
 
 import (
@@ -14,8 +15,8 @@ type File struct {
 	Certificates []*x509.Certificate // at least one
 }
 
-// Parse returns the certificates of a PEM file. All of them have to be readable: one that is left out would be missed later. Errors name
-// key and path.
+// Parse returns the certificates of a PEM file. All of them must be readable, because a
+// certificate that was left out would be missed later. Errors name key and path.
 func Parse(key, path string, content []byte) (File, error) {
 	f := File{Key: key, Path: path}
 	for len(content) > 0 {

@@ -25,7 +25,7 @@ type deadLetters struct {
 	taken       int   // dead letters
 
 	waits     bool       // a publisher waits for a grant
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	granted   bool       // it has got the grant
 	confirmed int
 	arrived   []move

@@ -13,7 +13,7 @@ import (
 
 // memLog is a log that does as it is told. It is its own engine.
 type memLog struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries []stored
 	last    wlog.Index
 	appends int

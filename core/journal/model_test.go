@@ -42,7 +42,7 @@ type owner struct {
 	held      map[int]bool // records that are on their way in a redrive, or whose dead letter is
 	brought   sync.Map     // the records that are durable
 	confirmed sync.Map     // durable changes of records, by record
-	mu        sync.Mutex   // guards what follows
+	mu        sync.Mutex   // guards the fields below
 	arrived   []arrival
 }
 

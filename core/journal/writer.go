@@ -53,7 +53,7 @@ type Writer struct {
 	flights flights // run's own
 	failure error   // why nothing is appended any more; run changes it, under mu
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	changed     *sync.Cond // signalled when running becomes false, and when relocations changes
 	running     bool       // run is
 	expecting   bool       // run waits for a commit

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Log is what was logged. The zero value is ready.
+// Log collects log lines. The zero value is ready.
 type Log struct {
-	Written func() // is called after each record; nil = nobody waits for it
+	Written func() // is called after each record; nil = no call
 
 	mu sync.Mutex // guards b
 	b  bytes.Buffer
@@ -43,7 +43,8 @@ func (l *Log) Count(part string) int {
 	return n
 }
 
-// Find returns the line of a text handler whose message begins with msg, without its time and level; "" if there is none.
+// Find returns the line of a text handler whose message begins with msg, without its time
+// and level; "" if there is none.
 func (l *Log) Find(msg string) string {
 	for line := range strings.Lines(l.String()) {
 		if _, rest, ok := strings.Cut(line, "msg="); ok && strings.HasPrefix(strings.TrimPrefix(rest, `"`), msg) {

@@ -19,17 +19,19 @@ import (
 type Peers interface {
 	// Nodes returns all members, including this node, in the same order at each node.
 	Nodes() []replicas.Node
-	// Do sends a request to another node, whose API's [API.Forwarded] answers it, and returns the answer once its header is there. It
-	// fails as soon as the node is known to be away. The caller closes the answer's body.
+	// Do sends a request to another node, whose API's [API.Forwarded] answers it, and
+	// returns the answer once its header is there. It fails as soon as the node is known to
+	// be away. The caller closes the answer's body.
 	Do(ctx context.Context, node wlog.NodeID, r *http.Request) (*http.Response, error)
 }
 
-// Placements say which node owns what, as far as this node knows. Any goroutine may use them, for each request.
+// Placements say in which shard each vhost is and which node owns it, as far as this node
+// knows. Any goroutine may use them, for each request.
 type Placements interface {
 	// OwnerOf returns the owner of a vhost; 0 = it has none now. known is false if the registry has no such vhost.
 	OwnerOf(vhost string) (owner wlog.NodeID, known bool)
-	// AwaitVHost waits until this node serves a vhost that it owns, loses it, or ctx ends. It returns at once if this node does not own the
-	// vhost.
+	// AwaitVHost waits until this node serves a vhost that it owns, loses it, or ctx ends.
+	// It returns at once if this node does not own the vhost.
 	AwaitVHost(ctx context.Context, vhost string)
 	// ShardOf returns the shard that a vhost is in.
 	ShardOf(vhost string) (shard uint32, known bool)
@@ -47,17 +49,20 @@ type Replicas interface {
 	View() replicas.View
 	// Transfer hands a shard that this node owns to another node.
 	Transfer(ctx context.Context, shard uint32, to wlog.NodeID) error
-	// Admit lets a node with another number take the seat of the node at an address. It is called at each node, and may be called again.
+	// Admit lets a node with another number take the seat of the node at an address. It is
+	// called at each node, and may be called again.
 	Admit(ctx context.Context, address string, number wlog.NodeID) error
-	// Replace makes an admitted node a replica of a shard that this node owns, in place of the former node at its address, and waits until
-	// it has all of the log. It continues an earlier call that did not finish.
+	// Replace makes an admitted node a replica of a shard that this node owns, in place of
+	// the former node at its address, and waits until it has all of the log. It continues
+	// an earlier call that did not finish.
 	Replace(ctx context.Context, shard uint32, by wlog.NodeID) error
-	// Copies describes this node's copies of the shards, once they have all that was durable in the cluster when it was called; nil = its
-	// logs are no copies.
+	// Copies describes this node's copies of the shards, once they have all that was
+	// durable in the cluster when it was called; nil = its logs are no copies.
 	Copies(ctx context.Context) (*replicas.Copy, error)
 }
 
-// alone is the cluster of a broker without one: its only node, which owns everything. It implements [Peers], [Placements] and [Replicas].
+// alone is the cluster of a broker without one: its only node, which owns everything. It
+// implements [Peers], [Placements] and [Replicas].
 type alone struct {
 	node  string
 	store *store.Store
@@ -173,7 +178,8 @@ func (ns *nodes) knows(vhost string) bool {
 	return known
 }
 
-// clusterName returns the name that the broker was given or, if it has none, the one of its node; in a cluster, of the first node.
+// clusterName returns the name that the broker was given or, if it has none, the one of its
+// node; in a cluster, of the first node.
 func (ns *nodes) clusterName() string {
 	if raw, ok := ns.store.GlobalParameter(paramClusterName); ok {
 		if v, err := jsonobj.Parse(raw); err == nil {

@@ -39,7 +39,7 @@ type shardChange struct {
 	to    replicas.Node
 }
 
-// readTransfer reads which shard is to go where: {"shard" or "vhost", "to"}.
+// readTransfer reads the shard to transfer and its new owner: {"shard" or "vhost", "to"}.
 func (a *clusterHandlers) readTransfer(c *request) (t shardChange, err error) {
 	r := c.body()
 	r.Only("shard", "vhost", "to")
@@ -162,8 +162,8 @@ type replacement struct {
 	step    bool
 }
 
-// readReplacement reads {"address", "number"}, and the step if another node sends the request. Without a number, it is the number of the
-// node that waits at the address.
+// readReplacement reads {"address", "number"}, and the step if another node sends the
+// request. Without a number, it is the number of the node that waits at the address.
 func (a *clusterHandlers) readReplacement(c *request) (p replacement, err error) {
 	r := c.body()
 	known := []string{"address", "number"}
@@ -200,7 +200,8 @@ func (a *clusterHandlers) readReplacement(c *request) (p replacement, err error)
 	return p, err
 }
 
-// checkVacant refuses to replace a running node. It would be shut out for good, in favour of a node that was given its address by mistake.
+// checkVacant refuses to replace a running node. It would be shut out for good, in favour
+// of a node that was given its address by mistake.
 func (a *clusterHandlers) checkVacant(p *replacement) error {
 	v := a.nodes.view()
 	for _, n := range v.Nodes {
@@ -225,8 +226,9 @@ func numberOfNode(v any) (wlog.NodeID, error) {
 	return wlog.NodeID(n), nil
 }
 
-// applicantAt returns the number of the node that waits at an address. If none waits, it returns the number of the node that runs there: an
-// earlier request may have replaced the former one already, and nothing is left to do.
+// applicantAt returns the number of the node that waits at an address. If none waits, it
+// returns the number of the node that runs there: an earlier request may have replaced the
+// former one already, and nothing is left to do.
 func (a *clusterHandlers) applicantAt(address string) (wlog.NodeID, error) {
 	v := a.nodes.view()
 	for _, n := range v.Applicants {
@@ -242,7 +244,8 @@ func (a *clusterHandlers) applicantAt(address string) (wlog.NodeID, error) {
 	return 0, conflict("no node waits at '%.200s'%s", address, adviceAbout(&v, address))
 }
 
-// adviceAbout says what to do about a node when no other waits in its place. The advice must not make an operator empty a good disk.
+// adviceAbout says what to do about a node when no other waits in its place. The advice
+// must not make an operator empty a good disk.
 func adviceAbout(v *replicas.View, address string) string {
 	if slices.ContainsFunc(v.Nodes, func(n replicas.Node) bool { return n.Address == address && n.Up }) {
 		return ", and the node there runs: there is nothing to replace"
@@ -250,8 +253,9 @@ func adviceAbout(v *replicas.View, address string) string {
 	return ": start the node there with its data folder; or, only if that is lost, with an empty one and the addresses of the cluster, and repeat this"
 }
 
-// checkWaits refuses a number that belongs neither to a node that waits at the address nor to the node with the seat, which may have got it
-// by an earlier request. With such a number, the node there would be shut out in favour of one that does not exist.
+// checkWaits refuses a number that belongs neither to a node that waits at the address nor
+// to the node with the seat, which may have got it by an earlier request. With such a
+// number, the node there would be shut out in favour of one that does not exist.
 func (a *clusterHandlers) checkWaits(p *replacement) error {
 	v := a.nodes.view()
 	var waiting []string
@@ -297,7 +301,8 @@ func (a *clusterHandlers) checkSeat(p *replacement) error {
 // replaceTime is how long a replacement may take: the new node gets the whole log.
 const replaceTime = 30 * time.Minute
 
-// takeTime is how long a shard's owner tries. It is less than replaceTime, so that the owner can still say why it gave up.
+// takeTime is how long a shard's owner tries. It is less than replaceTime, so that the
+// owner can still say why it gave up.
 const takeTime = replaceTime - time.Minute
 
 // atAllShards is the scope of a replacement: all nodes, and then the owner of each shard.
@@ -326,8 +331,8 @@ var atAllShards = scope{name: "all nodes, then the owner of each shard", answer:
 	return c.reply(object{{"address", p.address}, {"number", numberText(p.number)}, {"shards", done}})
 }}
 
-// checkMajority refuses a replacement while there is no majority. Otherwise it would shut out a node that may come back with its data, and
-// then would make the majority.
+// checkMajority refuses a replacement while there is no majority. Otherwise it would shut
+// out a node that may come back with its data, and then would make the majority.
 func (a *clusterHandlers) checkMajority(c *request) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), freshTime)
 	defer cancel()
@@ -343,7 +348,7 @@ func (a *clusterHandlers) checkMajority(c *request) error {
 	return nil
 }
 
-// admitAtAll has all live nodes admit the new one.
+// admitAtAll makes all live nodes admit the new one.
 func (a *clusterHandlers) admitAtAll(c *request, e *endpoint, p *replacement) error {
 	if err := a.nodes.replicas.Admit(c.r.Context(), p.address, p.number); err != nil {
 		return unchanged(p.address, err)
@@ -360,7 +365,7 @@ func (a *clusterHandlers) admitAtAll(c *request, e *endpoint, p *replacement) er
 	return nil
 }
 
-// replaceIn has the owner of a shard take the new node in.
+// replaceIn makes the owner of a shard take the new node in.
 func (a *clusterHandlers) replaceIn(c *request, e *endpoint, p *replacement, shard uint32) error {
 	owner, err := a.ownerOf(c, shard)
 	if err != nil {
@@ -373,7 +378,7 @@ func (a *clusterHandlers) replaceIn(c *request, e *endpoint, p *replacement, sha
 	return a.stepAt(c, owner, e)
 }
 
-// stepAt has another node do a step. An error is that node's.
+// stepAt makes another node do a step, and returns the error of that node.
 func (a *clusterHandlers) stepAt(c *request, n replicas.Node, e *endpoint) error {
 	answer, err := a.nodes.send(c, n, e)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// clusterHandlers show the cluster, and change which node owns what.
+// clusterHandlers show the cluster, transfer shards and replace nodes.
 type clusterHandlers struct {
 	nodes *nodes
 	log   *slog.Logger
@@ -60,7 +60,8 @@ var viewed = together("all nodes, merged", unchangedPart, func(c *request, _ *en
 	return c.reply(c.api.cluster.object(views, g.missing))
 })
 
-// views returns the views of all nodes. Each view belongs to the node that sent it, whatever it says itself.
+// views returns the views of all nodes. The sender of a view is its Self, even if the view
+// names another node.
 func (g *gathering) views() (all []replicas.View) {
 	for i := range g.parts {
 		var v replicas.View
@@ -201,7 +202,8 @@ type shardView struct {
 	own   map[wlog.NodeID]*replicas.Shard
 }
 
-// shardViews merges the nodes' views of each shard. If several nodes call themselves its owner, the one with the highest term is.
+// shardViews merges the nodes' views of each shard. If several nodes call themselves its
+// owner, the one with the highest term is.
 func shardViews(views []replicas.View) []*shardView {
 	byNumber := map[uint32]*shardView{}
 	for i := range views {
@@ -244,8 +246,9 @@ func (v *shardView) caughtUp(id wlog.NodeID) bool {
 	return v.active(id) && (p == nil || p.Lag == 0)
 }
 
-// active reports whether a node counts for the shard's majority now: it is the owner, or the owner has an answer of it since it last
-// looked, or the node itself says that it follows the owner. Just after each look, the owner alone does not know.
+// active reports whether a node counts for the shard's majority now: it is the owner, or
+// the owner has an answer of it since it last looked, or the node itself says that it
+// follows the owner. Just after each look, the owner alone does not know.
 func (v *shardView) active(id wlog.NodeID) bool {
 	if v.owner == nil || id == v.by {
 		return v.owner != nil
@@ -255,8 +258,8 @@ func (v *shardView) active(id wlog.NodeID) bool {
 	return p != nil && p.Voter && (p.Active || follows)
 }
 
-// stuck reports whether a node answers but takes no entries now, for example because its disk is full. It could not confirm entries in
-// place of another node.
+// stuck reports whether a node answers but takes no entries now, for example because its
+// disk is full. It could not confirm entries in place of another node.
 func (v *shardView) stuck(id wlog.NodeID) bool {
 	p := v.peer(id)
 	return p != nil && !p.Silent && p.Lag > 0 && (p.State == "probe" || p.State == "snapshot")
@@ -315,7 +318,8 @@ func (a *clusterHandlers) replicaObject(v *shardView, n *replicas.Node) object {
 	return o
 }
 
-// critical returns the numbers of the shards for which lost reports true, given how many other replicas would be left if this node stopped.
+// critical returns the numbers of the shards for which lost reports true, given how many
+// other replicas would be left if this node stopped.
 func (a *clusterHandlers) critical(views []replicas.View, lost func(v *shardView, others int) bool) []any {
 	all := []any{}
 	self, _ := a.nodes.member(a.nodes.self)

@@ -88,7 +88,8 @@ type flowOfVHost struct {
 }
 
 const (
-	// flowShare limits the processor time for graphs: a graph is shown for so many times as long as it took to make.
+	// flowShare limits the processor time for graphs: a graph that took 10 ms to make is
+	// shown for 50 times as long, 500 ms.
 	flowShare = 50
 	// flowForgotten is how long a graph is kept without requests; the next request for any graph drops it.
 	flowForgotten = time.Minute

@@ -23,7 +23,8 @@ var exported = together("all nodes, merged", unchangedPart, func(c *request, e *
 	return e.do(c)
 })
 
-// addSections adds the vhosts of other nodes and their contents. It fails if a vhost is missing, because a restore would then lack it.
+// addSections adds the vhosts of other nodes and their contents. It fails if a vhost is
+// missing, because a restore would then lack it.
 func (g *gathering) addSections(all []definitions.Section) error {
 	merged := map[string][]definitions.Item{}
 	for i := range g.parts {
@@ -61,9 +62,10 @@ func (g *gathering) addSections(all []definitions.Section) error {
 	return nil
 }
 
-// An import into a cluster has steps. The registry's owner checks the definitions that are new in the registry, and the vhosts' owners
-// check the definitions in their vhosts; only then does each owner apply its own. Every owner gets the whole file, so that errors name the
-// file's lines.
+// An import into a cluster has steps. The registry's owner checks the definitions that are
+// new in the registry, and the vhosts' owners check the definitions in their vhosts; only
+// then does each owner apply its own. Every owner gets the whole file, so that errors name
+// the file's lines.
 
 // stepHeader names the step of an import that another node asks for.
 const stepHeader = "Curfew-Import-Step"
@@ -77,7 +79,7 @@ type clusterImport struct {
 	file     []byte
 	in       string   // see [definitions.Definitions.Import]
 	dry      bool     // nothing is put in force
-	vhosts   []string // that the file is about
+	vhosts   []string // whose definitions the file has
 	warnings []string
 	added    []string // expiry policies that were loaded for it
 	done     []string // vhosts that nodes have checked, or applied
@@ -187,8 +189,9 @@ func (i *clusterImport) checkUnchosen() error {
 	return nil
 }
 
-// loadModules loads the expiry policies of the file that are new. It does so even if the client has left, because they can be unloaded
-// again only if the names of all loaded ones are known.
+// loadModules loads the expiry policies of the file that are new. It does so even if the
+// client has left, because they can be unloaded again only if the names of all loaded ones
+// are known.
 func (i *clusterImport) loadModules(registrar replicas.Node) error {
 	loading := *i
 	loading.goOn()
@@ -248,7 +251,7 @@ func (i *clusterImport) owners(some bool) (all []replicas.Node, err error) {
 	return all, nil
 }
 
-// step has a node do a step.
+// step makes a node do a step.
 func (i *clusterImport) step(n replicas.Node, step definitions.Step) error {
 	if i.api.nodes.isSelf(&n) {
 		o, err := i.api.definitions.importStep(i.request, step, i.file)

@@ -19,8 +19,8 @@ const (
 	// partTime is how long another node may take until its part of an answer begins, and partLength until it ends.
 	partTime   = 5 * time.Second
 	partLength = 20 * time.Second
-	// maxPart limits one node's part of an answer, in bytes: the part is in memory as a whole, because only its end shows that it is
-	// complete.
+	// maxPart limits one node's part of an answer, in bytes: the part is in memory as a
+	// whole, because only its end shows that it is complete.
 	maxPart = 256 << 20
 )
 
@@ -43,9 +43,9 @@ func (p *part) copyTo(w http.ResponseWriter) {
 	_, _ = w.Write(p.body) // if the client is gone, the server notices
 }
 
-// question says what nodes are asked, in addition to the request.
+// question has what a node needs to know, besides the request, to answer its part.
 type question struct {
-	merged bool // their answers are parts of one
+	merged bool // the nodes' answers are parts of one answer
 	long   bool // parts may be longer than maxHeld: the rest is read while the answer is written
 	keys   bool // of a list, only the sort keys of its rows are wanted
 
@@ -78,7 +78,8 @@ func (ns *nodes) hold(c *request) *holding {
 	return c.holding
 }
 
-// askOthers returns the answers of all other nodes, or their parts of one, and the names of the nodes that gave none in time.
+// askOthers returns the answers of all other nodes, or their parts of one, and the names of
+// the nodes that gave none in time.
 func (ns *nodes) askOthers(c *request, q *question) (parts []part, missing []string) {
 	return ns.askNodes(c, ns.others(), q)
 }

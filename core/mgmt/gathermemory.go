@@ -8,17 +8,19 @@ import (
 	"time"
 )
 
-// The parts of other nodes are in memory until they are joined to an answer. Each part may take a little, and the number of requests that
-// all nodes answer is limited. Parts that are needed as a whole and are longer, such as all definitions, are read for one request at a
-// time. Long lists go on to their reader while they are read.
+// A node keeps the parts of other nodes in memory until it has joined them to an answer.
+// Each part may take maxHeld bytes, and the number of requests that all nodes answer is
+// limited. Longer parts that are needed as a whole, such as all definitions, are read for
+// one request at a time. Long lists are passed on to the client while they are read.
 const (
-	// maxGathers limits the requests that all nodes answer at a time, and maxGathersOfUser the requests of one user among them: a user with
-	// slow readers must not keep others from asking.
+	// maxGathers limits the requests that all nodes answer at a time, and maxGathersOfUser
+	// the requests of one user among them: a user with slow clients must not block other
+	// users.
 	maxGathers       = 64
 	maxGathersOfUser = 16
 	// maxHeld is how much of a part is read before an answer begins, in bytes.
 	maxHeld = 1 << 20
-	// gatherWait is how long a request waits for others that are answered by all nodes.
+	// gatherWait is how long a request waits for its place among them.
 	gatherWait = 10 * time.Second
 )
 
@@ -27,16 +29,16 @@ type gatherMemory struct {
 	gathers chan struct{} // has an element for each request
 	whole   chan struct{} // has an element while a request reads more than maxHeld of its parts as a whole
 	wait    time.Duration
-	longest int64 // row of another node, in bytes
+	longest int64 // bytes of the longest row that another node may send
 
 	mu sync.Mutex             // guards the fields below
 	of map[string]*userPlaces // users with requests that have a place, or wait for one
 }
 
-// userPlaces are the places of one user's requests.
+// userPlaces are the places that one user's requests may take.
 type userPlaces struct {
-	taken    chan struct{} // has an element for each request that has one
-	requests int           // that have one or wait; guarded by mu of the memory
+	taken    chan struct{} // has an element for each request that has a place
+	requests int           // that have a place or wait for one; guarded by mu of the memory
 }
 
 func newGatherMemory() *gatherMemory {
@@ -73,9 +75,9 @@ type holding struct {
 	of   *gatherMemory
 	user string // that the request belongs to; "" = it serves many readers
 
-	mu      sync.Mutex  // guards the fields below; several parts are read at a time
-	places  *userPlaces // of the user; nil = none were entered
-	placed  bool        // one of them is taken
+	mu      sync.Mutex  // guards the fields below; because several parts are read at a time
+	places  *userPlaces // of the user; nil = enter was not called
+	placed  bool        // the request has one of the places
 	begun   bool
 	whole   bool
 	refused bool
@@ -105,7 +107,7 @@ func (h *holding) readWhole(ctx context.Context) error {
 }
 
 // errGathers is the failure of a request that has waited too long for others.
-var errGathers = &failure{http.StatusServiceUnavailable, "busy", "too many requests at a time are answered by all nodes: ask again"}
+var errGathers = &failure{http.StatusServiceUnavailable, "busy", "all nodes are answering too many requests at a time: try again"}
 
 // take takes one of the places, unless the request has one, and waits until one is free.
 func (h *holding) take(ctx context.Context, places chan struct{}, taken *bool) error {
@@ -124,7 +126,8 @@ func (h *holding) take(ctx context.Context, places chan struct{}, taken *bool) e
 	}
 }
 
-// isRefused reports whether the request has waited in vain. Then parts are missing because of other requests, not because of their nodes.
+// isRefused reports whether the request has waited in vain. Then parts are missing because
+// of other requests, not because of their nodes.
 func (h *holding) isRefused() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

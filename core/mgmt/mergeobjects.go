@@ -43,7 +43,8 @@ func (g *gathering) objects() (all []object) {
 	return all
 }
 
-// whole is the scope of short lists that are made of the parts of all nodes, and then sorted, filtered and divided into pages.
+// whole is the scope of short lists that are made of the parts of all nodes, and then
+// sorted, filtered and divided into pages.
 func whole(merge func(g *gathering, parts [][]object) []object) scope {
 	part := func(c *request) {
 		c.query.columns, c.query.needs, c.query.sort, c.query.name = nil, nil, nil, nil
@@ -126,7 +127,7 @@ func (g *gathering) vhosts(parts [][]object) []object {
 			all, there[name] = append(all, o), true
 			continue
 		}
-		owner, _ := g.api.nodes.placements.OwnerOf(name) // two nodes believe to own the vhost
+		owner, _ := g.api.nodes.placements.OwnerOf(name) // if two nodes list the vhost, the owner's row counts
 		state, _ := valueOf(o, "cluster_state").(object)
 		if n, ok := g.api.nodes.memberOf(owner); ok && valueOf(state, n.Name) != nil {
 			all[slices.IndexFunc(all, func(x object) bool { return nameOf(x) == name })] = o

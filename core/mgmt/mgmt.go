@@ -1,9 +1,10 @@
-// Package mgmt is the management HTTP API. It has RabbitMQ's paths, JSON shapes, status codes and error bodies, so that existing tools and
-// libraries work with it. README.md describes it to its users: a new path has a line in [reference], from which the page's list is made,
-// and a section there if one line is not enough.
+// Package mgmt is the management HTTP API. It has RabbitMQ's paths, JSON shapes, status
+// codes and error bodies, so that existing tools and libraries work with it. README.md
+// describes it to its users: a new path has a line in [reference], from which the page's
+// list is made, and a section there if one line is not enough.
 //
-// The routes say who may do what. A handler gets a [request], which has the user, and answers or returns an error, which failureOf
-// translates.
+// The routes say which users may use them. A handler gets a [request], which has the user,
+// and answers or returns an error, which failureOf translates.
 package mgmt
 
 import (
@@ -55,7 +56,8 @@ type Options struct {
 	Replicas   Replicas
 	// Events remembers events; nil = there are none.
 	Events *telemetry.Ring
-	// Metrics answers admitted requests for metrics, at /metrics, /metrics/per-object and /metrics/detailed; nil = there are none.
+	// Metrics answers admitted requests for metrics, at /metrics, /metrics/per-object and
+	// /metrics/detailed; nil = there are none.
 	Metrics http.Handler
 	// Plugins are the names of the chain's plugins, in the order in which queues ask them.
 	Plugins []string
@@ -77,10 +79,11 @@ type Options struct {
 	GuestLoopbackOnly bool // the user guest may log in from this machine only
 	// CertificateLogin says how certificates log clients in, where TLS requests them.
 	CertificateLogin auth.CertificateLogin
-	// VerifyClient checks the certificates that a client has shown, its own first, against the authorities that are trusted now. Any
-	// goroutine may call it.
+	// VerifyClient checks the certificates that a client has shown, its own first, against
+	// the authorities that are trusted now. Any goroutine may call it.
 	VerifyClient func(shown []*x509.Certificate) error
-	// Hosts are the names that requests may be for, in lower case, besides addresses and this machine's own; empty = all names.
+	// Hosts are the names that requests may be for, in lower case, besides addresses and
+	// this machine's own; empty = all names.
 	Hosts           []string
 	FixedOperators  bool // operator policies can be read only
 	ConnectionLimit int  // how many clients there may be; 0 = any number
@@ -88,7 +91,8 @@ type Options struct {
 	BodyMax         int64 // largest body of a request, in bytes
 	// Session is how long a login by /api/session lasts.
 	Session time.Duration
-	// PolicyFiles is the folder with the policies that were loaded at runtime, which backups contain; "" = there is none.
+	// PolicyFiles is the folder with the policies that were loaded at runtime, which
+	// backups contain; "" = there is none.
 	PolicyFiles string
 	// TraceURL is where a trace can be looked at, with {trace_id} in it; "" = unknown.
 	TraceURL string
@@ -147,7 +151,8 @@ type API struct {
 	bodies *bodyMemory
 	turns  *pattern.Turns // of regular expressions that users have chosen
 
-	// The handlers of the routes, by what they are about. Handlers that need nothing but their request are functions.
+	// The handlers of the routes, by subject. Handlers that need nothing but their request
+	// are functions.
 	accounts    *userHandlers
 	backups     *backupHandlers
 	checks      *healthHandlers
@@ -218,7 +223,8 @@ func New(o Options) *API {
 	return a
 }
 
-// Cluster returns the name that the broker was given or, if it has none, the one of its node; in a cluster, of the first node.
+// Cluster returns the name that the broker was given or, if it has none, the one of its
+// node; in a cluster, of the first node.
 func (a *API) Cluster() string { return a.nodes.clusterName() }
 
 func (a *API) users() *auth.Store { return a.Store.Users() }
@@ -344,7 +350,8 @@ func (a *API) answer(c *request, path string, check func(*http.Request) error) {
 	}
 }
 
-// secure sets the headers that every answer has for browsers: answers are data, for this site alone, and must not be cached.
+// secure sets the headers that every answer has for browsers: answers are data, for this
+// site alone, and must not be cached.
 func secure(h http.Header, r *http.Request) {
 	h.Set("Cache-Control", "no-cache, no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -357,8 +364,8 @@ func secure(h http.Header, r *http.Request) {
 	}
 }
 
-// Server returns a server for h with limits for slow and hostile clients. connections is how many it has at a time; 0 = any
-// number. Its own errors go to log.
+// Server returns a server for h with limits for slow and hostile clients. connections is
+// how many it has at a time; 0 = any number. Its own errors go to log.
 func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 	return &http.Server{
 		ConnState:         (&connLimiter{limit: connections, log: log, conns: map[net.Conn]connState{}}).follow,
@@ -451,8 +458,8 @@ func admitToMetrics(c *request) error {
 	return c.authorise(monitor)
 }
 
-// Unguarded answers probes, and requests for metrics without a login, from any machine. Its listener must be out of reach for everyone
-// else.
+// Unguarded answers probes, and requests for metrics without a login, from any machine.
+// Only operators and their tools may be able to reach its listener.
 func (a *API) Unguarded() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()

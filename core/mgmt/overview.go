@@ -20,7 +20,8 @@ func (c *request) visible() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) || c.leavesOut(v) })
 }
 
-// watched returns the vhosts that totals include: all for a monitor, as in RabbitMQ; for other users the vhosts that they may enter.
+// watched returns the vhosts that totals include: all for a monitor, as in RabbitMQ; for
+// other users the vhosts that they may enter.
 func (c *request) watched() []*vhost.VHost {
 	if c.vhost != nil || !isMonitor(c.user) {
 		return c.visible()
@@ -28,8 +29,8 @@ func (c *request) watched() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), c.leavesOut)
 }
 
-// sees returns a function that selects the vhosts of the answer. For a user that may enter all, these include vhosts that are created
-// later.
+// sees returns a function that selects the vhosts of the answer. For a user that may enter
+// all, these include vhosts that are created later.
 func (c *request) sees() func(*vhost.VHost) bool {
 	if c.vhost == nil && isAdministrator(c.user) {
 		return func(v *vhost.VHost) bool { return !c.leavesOut(v) }
@@ -41,7 +42,8 @@ func (c *request) sees() func(*vhost.VHost) bool {
 	return func(v *vhost.VHost) bool { return seen[v] }
 }
 
-// watches returns a function that selects the vhosts in the totals of a live view: all for a monitor, as in an overview.
+// watches returns a function that selects the vhosts in the totals of a live view: all for
+// a monitor, as in an overview.
 func (c *request) watches() func(*vhost.VHost) bool {
 	if c.vhost != nil || !isMonitor(c.user) {
 		return c.sees()
@@ -49,7 +51,7 @@ func (c *request) watches() func(*vhost.VHost) bool {
 	return func(v *vhost.VHost) bool { return !c.leavesOut(v) }
 }
 
-// totals add up what the broker has.
+// totals add up the broker's objects and counts.
 type totals struct {
 	*Options
 	meters *meters

@@ -154,7 +154,8 @@ func forwardToOwner(c *request, e *endpoint, vhost string) error {
 	return c.errUnowned(vhostText(vhost))
 }
 
-// serveTime is how long a request waits for a vhost that was created a moment ago, or whose log this node is still reading.
+// serveTime is how long a request waits for a vhost that was created a moment ago, or whose
+// log this node is still reading.
 const serveTime = 5 * time.Second
 
 // awaitVHost returns a vhost that this node owns, once it serves it.
@@ -230,7 +231,7 @@ func forwardToFinder(c *request, e *endpoint) error {
 	return err
 }
 
-// forwardToAll has every node do the same. It fails if a node did not.
+// forwardToAll makes every node carry out the request. It fails if a node does not.
 func forwardToAll(c *request, e *endpoint) error {
 	own := capture(c, e)
 	if own.status >= http.StatusBadRequest {
@@ -254,7 +255,8 @@ func forwardToAll(c *request, e *endpoint) error {
 var (
 	// errMoved is the failure of a request whose vhost, or the registry, got another owner meanwhile.
 	errMoved = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about is getting another owner; whether it was done is not known"}
-	// errElsewhere is the failure of a request whose vhost, or the registry, got another owner before anything was done.
+	// errElsewhere is the failure of a request whose vhost, or the registry, got another
+	// owner before anything was done.
 	errElsewhere = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about has another owner now; nothing was done"}
 )
 

@@ -37,7 +37,7 @@ type Rehearsal interface {
 type simulated struct {
 	play      simulation.Play
 	vhost     *vhost.VHost
-	strategy  string   // that is to be in force; "" = the queue's own
+	strategy  string   // the strategy of the simulation; "" = the queue's own
 	more      []string // the message's keys in CC and BCC: a dead letter keeps them if it keeps its key
 	candidate *Module
 }
@@ -164,7 +164,7 @@ func (s *simulated) event(e *simulation.Event) object {
 	return o
 }
 
-// leadsTo returns the queues that a dead letter would get to by today's bindings.
+// leadsTo returns the queues that a dead letter would reach through the present bindings.
 func (s *simulated) leadsTo(v *hook.Verdict) object {
 	m := &s.play.Message
 	key, more := m.Key, s.more
@@ -235,7 +235,8 @@ func (a *simulationHandlers) readSimulation(c *request) (*simulated, error) {
 	return s, r.Err()
 }
 
-// readCandidate reads a module that is to be tried: one that is loaded, by its name, or bytes, as wasm/policies takes them.
+// readCandidate reads a module that is to be tried: one that is loaded, by its name, or
+// bytes, as wasm/policies takes them.
 func readCandidate(r *jsonobj.Reader) *Module {
 	if !r.Has("module") {
 		return nil

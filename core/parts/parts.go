@@ -8,10 +8,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Message is one message on its way through exchanges. Every index of its [hook.Source] means this message. Byte slices are not
-// copied, and belong to the caller.
+// Message is one message on its way through exchanges. Every index of its [hook.Source]
+// means this message. Byte slices are not copied, and belong to the caller.
 type Message struct {
-	Exchange string // that it was published to
+	Exchange string // to which the message was published
 	Key      string
 	More     []string // further routing keys, of its CC and BCC headers
 	Props    []byte
@@ -20,31 +20,37 @@ type Message struct {
 	Body     []byte
 	Now      hook.Instant // 0 means that the broker's clock is read when a plugin is asked
 
-	// Published means that a client published it: if a schedule refuses it, its publisher gets an error.
+	// Published means that a client published the message: if a schedule refuses it, the
+	// client gets an error.
 	Published bool
-	// Mandatory means that its publisher gets it back if it leads nowhere.
+	// Mandatory means that the publisher gets the message back if no queue gets it.
 	Mandatory bool
-	// Waits means that its publisher wants it held, by whatever gets it.
+	// Waits means that the publisher wants the message held, by the exchange or by its
+	// queues.
 	Waits bool
-	// Released names the exchange that held it until now: neither that exchange nor another one holds it again on its way, and the
-	// exchange's filters do not see it twice. "" means none.
+	// Released names the exchange that held the message until now: no exchange holds it
+	// again on its way, and that exchange's filters do not see it twice. "" means none.
 	Released string
 
-	Admitted bool // filters are not asked about it, because they admitted it before, and routers are told so
+	Admitted bool // filters admitted the message before: they are not asked again, and routers get hook.Publishing.Again
 
-	// Passed is set when filters, or an exchange of a volatile type, admitted it.
+	// Passed is set when filters, or an exchange of a volatile type, have admitted the
+	// message.
 	Passed bool
-	// Cancels is set when an exchange takes it for the cancellation of a message that it holds.
+	// Cancels is set when the message cancels one that an exchange holds.
 	Cancels bool
-	// Passes is set when an exchange routes it at once, but has it replace the message that the exchange holds with the same identity.
-	// That message's holder is among the queues then.
+	// Passes is set when an exchange routes the message at once, and the message also
+	// replaces one with the same identity that the exchange holds. Then the exchange's
+	// schedule is among the queues.
 	Passes bool
-	// Held is set when an exchange holds it.
+	// Held is set when an exchange holds the message.
 	Held bool
-	// Hold is set to when the exchange that holds it releases it, if the exchange need not be asked again: it has no identity. Of
+	// Hold is set to the instant at which the exchange will release the message, if the
+	// message has no identity: then the exchange's plugin need not be asked again. Of
 	// several exchanges the last one sets it.
 	Hold hook.Instant
-	// HeldFirst is set when the exchange that a client published it to holds it, and nothing but the exchange's schedule decided that.
+	// HeldFirst is set when the exchange to which a client published the message holds it,
+	// and only the exchange's schedule decided that.
 	HeldFirst bool
 	// BodyRead is set when the body was read.
 	BodyRead bool
@@ -63,7 +69,7 @@ func (m *Message) load() {
 	if m.Props == nil && m.Load != nil {
 		m.Props = m.Load()
 	}
-	m.own, _ = amqp.IndexProps(m.Props) // no properties if they are invalid: who stored them has checked them
+	m.own, _ = amqp.IndexProps(m.Props) // invalid ones count as none; they were checked before they were stored
 	m.Index = &m.own
 }
 
@@ -109,7 +115,7 @@ type Digits struct{ text []byte }
 // reset makes all text invalid. Callbacks must have returned.
 func (d *Digits) reset() { d.text = d.text[:0] }
 
-// of returns n in decimal. What it returned before stays as it was.
+// of returns n in decimal. Earlier results stay valid.
 func (d *Digits) of(n uint64) []byte {
 	const longest = 20
 	if cap(d.text)-len(d.text) < longest {
@@ -120,13 +126,14 @@ func (d *Digits) of(n uint64) []byte {
 	return d.text[start:len(d.text):len(d.text)]
 }
 
-// Reset makes a message without parts of m, and keeps its memory.
+// Reset empties m, and keeps its memory for reuse.
 func (m *Message) Reset() {
 	m.digits.reset()
 	*m = Message{digits: m.digits}
 }
 
-// Property returns the property that p names; nil if there is none, or p is none. The text of numbers is in digits.
+// Property returns the property that p names; nil if there is none, or p names no property.
+// The text of numbers is in digits.
 func Property(props []byte, x *amqp.PropIndex, p hook.Part, digits *Digits) []byte {
 	var b []byte
 	switch p {

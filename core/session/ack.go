@@ -61,7 +61,8 @@ func (d *deliveries) reject(args []byte) error {
 	return d.unsettled.settle(queue.Reject, tag, false)
 }
 
-// add returns the tag of a delivery to a consumer, and adds the delivery if it awaits settlement. The caller holds out's lock.
+// add returns the tag of a delivery to a consumer, and adds the delivery if it awaits
+// settlement. The caller holds out's lock.
 func (u *unsettled) add(cs *consumer, d *queue.Delivery) uint64 {
 	u.counters.countDelivery(cs, d.Redelivered)
 	if cs.NoAck {
@@ -74,7 +75,7 @@ func (u *unsettled) add(cs *consumer, d *queue.Delivery) uint64 {
 // countEmptyGet counts a basic.get that found no message. The caller holds out's lock.
 func (u *unsettled) countEmptyGet(cs *consumer) { u.counters.Deliveries[cs.Type][GetEmpty]++ }
 
-// counted returns what was counted. The caller holds out's lock.
+// counted returns the counters. The caller holds out's lock.
 func (u *unsettled) counted() Counters { return u.counters }
 
 // count returns the number of unsettled deliveries. The caller holds out's lock.
@@ -100,8 +101,9 @@ func (u *unsettled) settle(kind queue.SettleKind, tag uint64, multiple bool) err
 	return nil
 }
 
-// settleEnded ignores the settlement of a delivery whose lease has ended, and returns an error for any other. In a transaction the tag is
-// kept, because the settlement may come again after a rollback.
+// settleEnded ignores the settlement of a delivery whose lease has ended, and returns an
+// error for any other. In a transaction the tag is kept, because the settlement may come
+// again after a rollback.
 func (u *unsettled) settleEnded(tag uint64) error {
 	if u.tx.isOn() && u.ended.has(tag) || u.ended.take(tag) {
 		return nil
@@ -155,8 +157,8 @@ func (u *unsettled) takeUpTo(kind queue.SettleKind, tag uint64, dst []taggedAck)
 	return acks, ok
 }
 
-// countSettled counts a delivery that the client has settled. In a transaction its credit returns with the commit. The caller
-// holds out's lock.
+// countSettled counts a delivery that the client has settled. In a transaction its credit
+// returns with the commit. The caller holds out's lock.
 func (u *unsettled) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
 	if !u.tx.isOn() {
 		u.credit.giveBack(ack)
@@ -214,8 +216,8 @@ func (u *unsettled) stop() []taggedAck {
 	return acks
 }
 
-// requeueAll implements basic.recover: it requeues every unacknowledged message of the channel [AMQP 1.8.3.16]. If answer is nil,
-// it sends no answer.
+// requeueAll implements basic.recover: it requeues every unacknowledged message of the
+// channel [AMQP 1.8.3.16]. If answer is nil, it sends no answer.
 func (d *deliveries) requeueAll(requeue bool, answer amqp.Method) error {
 	if !requeue {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
@@ -257,7 +259,8 @@ func (b *ackBatches) addOne(kind queue.SettleKind, ack queue.PendingAck) {
 	b.batches[i] = append(b.batches[i], ack)
 }
 
-// precede reports whether one of the queues has collected settlements that its plugins must see before a message enters.
+// precede reports whether one of the queues has collected settlements that its plugins must
+// see before a message enters.
 func (b *ackBatches) precede(queues []*queue.Mailbox) bool {
 	for _, q := range queues {
 		if q.SettlesFirst() && slices.ContainsFunc(b.index.keys, func(k ackKey) bool { return k.queue == q }) {
@@ -327,8 +330,8 @@ func (d *deliveries) cancelLate(late *queue.Consumer) {
 	d.round.flush()
 }
 
-// overdue returns a consumer that has not acknowledged within its timeout, and the timeout. Consumers without a timeout of their own have the
-// broker's.
+// overdue returns a consumer that has not acknowledged within its timeout, and the timeout.
+// Consumers without a timeout of their own have the broker's.
 func (u *unsettled) overdue(now hook.Instant, brokers time.Duration) (late *queue.Consumer, timeout time.Duration) {
 	o := u.out.lock()
 	defer o.mu.Unlock()
@@ -361,7 +364,8 @@ func ackTimeout(c *queue.Consumer, brokers time.Duration) time.Duration {
 	return brokers
 }
 
-// add adds the time for the next tag, and removes times below the lowest unacknowledged tag. 0 means that there is none.
+// add adds the time for the next tag, and removes times below the lowest unacknowledged
+// tag. 0 means that there is none.
 func (ts *tagTimes) add(now hook.Instant, lowest, next uint64) {
 	if lowest == 0 {
 		*ts = nil

@@ -13,8 +13,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// channel is one channel of a connection. It passes frames to its parts, and does what concerns several of them. It belongs to the
-// connection's reader; its parts say which of their fields out's lock guards, because deliveries and confirms use them.
+// channel is one channel of a connection. It passes frames to its parts, and does the work
+// that concerns several parts. It belongs to the connection's reader; its parts say which
+// of their fields out's lock guards, because deliveries and confirms use them.
 type channel struct {
 	conn       *Conn
 	closing    bool // channel.close was sent; only close-ok is handled
@@ -36,7 +37,8 @@ func newChannel(c *Conn, id uint16) *channel {
 	return ch
 }
 
-// outlet is a channel's way to its client: what the channel sends goes through it into the connection's write buffer.
+// outlet is a channel's way to its client: it puts the channel's frames into the
+// connection's write buffer.
 type outlet struct {
 	buf      *writeBuffer
 	wake     func() // makes the reader call Tick
@@ -85,8 +87,9 @@ func (o *outlet) failed() *amqp.Error {
 	return o.failure
 }
 
-// fit shortens the headers that the broker added to a message, if they do not fit into a frame. It reports whether the message then fits:
-// a client treats a frame that is too large as an error of the connection.
+// fit shortens the headers that the broker added to a message, if they do not fit into a
+// frame. It reports whether the message then fits: a client treats a frame that is too
+// large as an error of the connection.
 func (o *outlet) fit(d *queue.Delivery) bool {
 	limit := o.frameMax - contentOverhead
 	if len(d.Props) <= limit {
@@ -303,7 +306,8 @@ func in(err error, class, method uint16) error {
 	return err
 }
 
-// errStopped returns the error for a queue that has stopped. It is soft, because other queues may work, unless the whole vhost has moved.
+// errStopped returns the error for a queue that has stopped. It is soft, because other
+// queues may work, unless the whole vhost has moved.
 func errStopped(why *queue.StoppedError) *amqp.Error {
 	if why.Moved() {
 		return errMoved(why.Error())
@@ -313,8 +317,9 @@ func errStopped(why *queue.StoppedError) *amqp.Error {
 	return e
 }
 
-// errMoved returns the error that ends a connection whose vhost is now served by another node; the connection's eviction, which may follow, has
-// the same effect. Clients reconnect after such an error, whereas the end of a channel is left to the application.
+// errMoved returns the error that ends a connection whose vhost is now served by another
+// node; the connection's eviction, which may follow, has the same effect. Clients reconnect
+// after such an error, whereas the end of a channel is left to the application.
 func errMoved(text string) *amqp.Error { return amqp.Errorf(amqp.ReplyConnectionForced, "%s", text) }
 
 func precondition(layout string, args ...any) error {

@@ -78,7 +78,8 @@ func (c *confirms) unconfirmed() int {
 	return n
 }
 
-// addTo adds what was counted. The caller holds out's lock.
+// addTo adds the counts of confirms and returned messages to t. The caller holds out's
+// lock.
 func (c *confirms) addTo(t *Counters) {
 	confirmed, unconfirmed := c.window.count()
 	t.Returned += c.returned
@@ -88,13 +89,15 @@ func (c *confirms) addTo(t *Counters) {
 // stop ends all confirms. The caller holds out's lock.
 func (c *confirms) stop() { c.window = confirmWindow{} }
 
-// cancellation is a channel in its role as publisher of a mandatory message that only cancels another. Whether the message is returned, which
-// happens before its confirm, depends on the messages that the exchange holds.
+// cancellation is a channel in its role as publisher of a mandatory message that only
+// cancels another. Whether the message is returned, which happens before its confirm,
+// depends on the messages that the exchange holds.
 type cancellation confirms
 
 var _ queue.Publisher = (*cancellation)(nil)
 
-// publishCancellation publishes a mandatory message that cancels another. Earlier messages of the connection reach the exchange first.
+// publishCancellation publishes a mandatory message that cancels another. Earlier messages
+// of the connection reach the exchange first.
 func (p *publisher) publishCancellation(m *queue.Message, to *queue.Mailbox) {
 	p.round.flushBatches() // which also tracks the confirm of m
 	b := queue.NewBatch()
@@ -126,8 +129,8 @@ func (p *cancellation) Confirmed(b *queue.Batch) {
 // Failed implements [queue.Publisher].
 func (p *cancellation) Failed(b *queue.Batch, err error) { (*confirms)(p).Failed(b, err) }
 
-// errNotStored returns the error that closes a channel whose messages could not be stored. It is a soft error: the connection may still
-// publish to other queues.
+// errNotStored returns the error that closes a channel whose messages could not be stored.
+// It is a soft error: the connection may still publish to other queues.
 func errNotStored(vhost string, err error) *amqp.Error {
 	const publishing = amqp.MethodBasicPublish
 	if why, ok := errors.AsType[*queue.StoppedError](err); ok {
@@ -221,8 +224,8 @@ func (w *confirmWindow) answer(dst []byte, channel uint16, seq uint64) []byte {
 	return amqp.AppendAck(dst, channel, seq, false)
 }
 
-// advance removes the completed messages at the start and confirms runs of accepted ones together. A run ends before a refused message,
-// because "multiple" must not cover it.
+// advance removes the completed messages at the start and confirms runs of accepted ones
+// together. A run ends before a refused message, because "multiple" must not cover it.
 func (w *confirmWindow) advance(dst []byte, channel uint16) []byte {
 	run, last := 0, uint64(0)
 	for w.head < len(w.states) && w.states[w.head].done() {

@@ -91,7 +91,8 @@ func (t *Counters) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
 	}
 }
 
-// publishCounts counts what a channel published. It belongs to the connection's reader.
+// publishCounts counts a channel's published messages. It belongs to the connection's
+// reader.
 type publishCounts struct{ published, routed, returned, dropped uint64 }
 
 // publishCounters is a copy of publishCounts for other goroutines, updated once for many messages.
@@ -108,7 +109,7 @@ func (s *publishCounts) share(to *publishCounters) {
 	}
 }
 
-// addTo adds what the publisher has counted. The caller holds out's lock.
+// addTo adds the publisher's counts to t. The caller holds out's lock.
 func (p *publisher) addTo(t *Counters) {
 	s := &p.sharedCounts
 	t.Published, t.Dropped, t.Routed = s.published.Load(), s.dropped.Load(), s.routed.Load()
@@ -138,7 +139,8 @@ type closedCounters struct {
 	vhosts map[string]Counters
 }
 
-// channelClosed counts a channel of a vhost that closes, and what it has counted.
+// channelClosed counts a closed channel of a vhost, and adds the channel's counters to
+// those of the vhost.
 func (s *Server) channelClosed(vhost string, own *Counters) {
 	s.churn.ChannelsClosed.Add(1)
 	s.closed.mu.Lock()

@@ -8,7 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// access is what the user of a connection may do in its vhost. It belongs to the connection's reader.
+// access checks the permissions of a connection's user in its vhost. It belongs to the
+// connection's reader.
 type access struct {
 	users     *auth.Store
 	user      string
@@ -32,8 +33,9 @@ func (a *access) mayExchange(p auth.Permission, name string) error {
 	return a.users.Check(a.user, p, auth.Resource{Kind: auth.Exchange, VHost: a.vhost.Name(), Name: name})
 }
 
-// mayAny checks that the user has any permission for a queue or exchange. Users without one must not learn whether it exists, how
-// full it is or who uses it, nor keep it from expiring [RabbitMQ 4.3: passive declarations].
+// mayAny checks that the user has any permission for a queue or exchange. Users without one
+// must not learn whether it exists, how full it is or who uses it, nor keep it from
+// expiring [RabbitMQ 4.3: passive declarations].
 func mayAny(may func(auth.Permission, string) error, name string) error {
 	refused := may(auth.Configure, name)
 	if refused == nil || may(auth.Write, name) == nil || may(auth.Read, name) == nil {
@@ -66,8 +68,8 @@ func (a *access) mayTopics(o *queue.RoutingInfo) error {
 	return err
 }
 
-// mayPublish checks the user's permission for an exchange, once for messages in a row, and returns the exchange's name. The version is that
-// of the permissions.
+// mayPublish checks the user's permission for an exchange, once for messages in a row, and
+// returns the exchange's name. The version is that of the permissions.
 func (a *access) mayPublish(exchange []byte, version uint64) (string, error) {
 	p := &a.permitted
 	if p.version == version && version != 0 && p.exchange == string(exchange) {
@@ -84,7 +86,8 @@ func (a *access) mayPublish(exchange []byte, version uint64) (string, error) {
 // version returns the version of all users' permissions.
 func (a *access) version() uint64 { return a.users.Version() }
 
-// impersonates reports whether the user may now publish with another user's user-id: the required tag can be removed at any time.
+// impersonates reports whether the user may now publish with another user's user-id: the
+// required tag can be removed at any time.
 func (a *access) impersonates() bool { return a.users.HasTag(a.user, "impersonator") }
 
 // name returns the user's name.

@@ -23,8 +23,8 @@ type propsReader struct {
 	values holdValues
 }
 
-// parsedProps holds the parts of a message's properties that the broker needs. It is cached for the next message, because most publishers
-// send the same properties again and again.
+// parsedProps holds the parts of a message's properties that the broker needs. It is cached
+// for the next message, because most publishers send the same properties again and again.
 type parsedProps struct {
 	known bool
 	once  bool   // the fields below are invalid for later messages, even with the same properties
@@ -47,8 +47,9 @@ type parsedProps struct {
 // maxCachedProps is the largest size of properties that a channel caches, bytes.
 const maxCachedProps = 4 << 10
 
-// check checks properties, and returns them as they are to be stored: unchanged, or a changed copy. What it reads goes to p. A channel's reply
-// queue is where it expects direct replies.
+// check checks properties, and returns them as they are to be stored: unchanged, or a
+// changed copy. It stores the values that it reads in p. A channel's reply queue is where
+// it expects direct replies.
 func (r *propsReader) check(p *parsedProps, props []byte, reply *replyQueue) ([]byte, error) {
 	if !p.known || p.reply != reply.version() || !bytes.Equal(p.raw, props) || p.foreign && !r.access.impersonates() {
 		p.known = false
@@ -189,7 +190,8 @@ func (r *propsReader) readHold(p *parsedProps, found []amqp.RawField) error {
 	return nil
 }
 
-// holdValues is reused memory for the values of headers while a plugin reads them. It is nil until a message has such headers.
+// holdValues is reused memory for the values of headers while a plugin reads them. It is
+// nil until a message has such headers.
 type holdValues []any
 
 // of returns n empty values.
@@ -206,7 +208,8 @@ func timeOf(t amqp.Timestamp) time.Time {
 	return time.Unix(int64(min(t, last)), 0).UTC()
 }
 
-// waitOf returns the later end of a wait. once reports that the result depends on now, so that it must not be reused for a later message.
+// waitOf returns the later end of a wait. once reports that the result depends on now, so
+// that it must not be reused for a later message.
 func waitOf(now hook.Instant, w hook.Wait) (_ queue.Wait, once bool) {
 	after := hook.Instant(0).AddMillis(max(w.After, 0))
 	switch {

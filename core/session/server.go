@@ -27,14 +27,15 @@ type Options struct {
 	Users  *auth.Store
 	VHosts func(name string) (*vhost.VHost, bool)
 
-	// Home returns the home of a vhost, and whether the vhost exists; nil means that this broker serves all vhosts. The functions below
-	// are needed only with Home.
+	// Home returns the home of a vhost, and whether the vhost exists; nil means that this
+	// broker serves all vhosts. The functions below are needed only with Home.
 	Home func(vhost string) (Home, bool)
 	// Applied returns how much this node knows of the cluster's registry: vhosts, users, permissions.
 	Applied func() wlog.Index
 	// WaitApplied waits until the node's view of the registry has reached an index.
 	WaitApplied func(ctx context.Context, index wlog.Index) error
-	// Fresh waits until the node knows everything that was in the registry at the time of the call; nil means that it always does.
+	// Fresh waits until the node knows everything that was in the registry at the time of
+	// the call; nil means that it always does.
 	Fresh func(ctx context.Context) error
 
 	ChannelMax        uint16 // channels per connection, at least 1
@@ -104,8 +105,9 @@ func (s *Server) properties() amqp.Table {
 	}
 }
 
-// Accept returns a new connection, which waits for the client's protocol header. It calls wake, from any goroutine, when Tick
-// should be called soon, or when LeaseAt has become earlier. wake must not call the connection.
+// Accept returns a new connection, which waits for the client's protocol header. It calls
+// wake, from any goroutine, when Tick should be called soon, or when LeaseAt has become
+// earlier. wake must not call the connection.
 func (s *Server) Accept(p Peer, wake func()) *Conn { return s.accept(p, wake, !p.TLS) }
 
 // accept is Accept; refers is the argument of newWriteBuffer.
@@ -136,8 +138,9 @@ func (s *Server) admit() bool {
 // propsMax is the most bytes of properties that fit into the largest frame a client may negotiate.
 func (s *Server) propsMax() int { return s.FrameMax - contentOverhead }
 
-// barrier shares calls of Options.Fresh: one call runs at a time, and all callers that asked before it began get its result. This way
-// failing logins cannot flood the registry. Any goroutine may use it.
+// barrier shares calls of Options.Fresh: one call runs at a time, and all callers that
+// asked before it began get its result. This way failing logins cannot flood the registry.
+// Any goroutine may use it.
 type barrier struct {
 	turn  chan struct{} // capacity 1: has a value during a call, which guards the fields below
 	begun atomic.Uint64 // calls; written during a call
@@ -145,7 +148,8 @@ type barrier struct {
 	err   error
 }
 
-// wait returns after a call of fresh that began after wait did, with the error of that call.
+// wait waits for the end of a call of fresh that began after wait was called, its own or
+// another caller's, and returns its error.
 func (b *barrier) wait(ctx context.Context, fresh func(context.Context) error) error {
 	before := b.begun.Load()
 	select {
@@ -176,8 +180,9 @@ func (s *Server) Refresh(ctx context.Context) error {
 // loginFunc checks credentials.
 type loginFunc func(context.Context, auth.Origin) (auth.User, error)
 
-// orAgain returns a check that is repeated if it fails while the node's view of the users may be outdated. The registry is asked only after
-// a refusal of checked credentials, which limits it like the checks themselves.
+// orAgain returns a check that is repeated if it fails while the node's view of the users
+// may be outdated. The registry is asked only after a refusal of checked credentials, which
+// limits it like the checks themselves.
 func (s *Server) orAgain(check loginFunc) loginFunc {
 	if s.Fresh == nil {
 		return check

@@ -19,7 +19,7 @@ type alarms struct {
 
 	cleared atomic.Pointer[chan struct{}] // closed when the disk alarm clears; nil = there is none. Changed under mu
 
-	mu         sync.Mutex    // guards what follows
+	mu         sync.Mutex    // guards the fields below
 	raise      chan struct{} // closed when the disk alarm is raised next; nil = no publisher has asked for it
 	shards     map[uint32]shardSpace
 	belowLimit *Shortage // nil = the disk has as much free space as its limit demands

@@ -21,7 +21,7 @@ import (
 
 // simpleRegistry is a registry that all nodes share, and any may change.
 type simpleRegistry struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	placed  map[string]Placement
 	given   uint64
 	changed chan struct{}

@@ -20,8 +20,9 @@ const (
 	aloneFormat = 2
 )
 
-// convert brings the logs of earlier versions into today's format. The old ones stay in the folder [seg.ReplacedFolder]. Until the new logs
-// are complete, the old ones are in force; from then on the new ones are.
+// convert converts the logs of earlier versions to the present format. The old logs stay in
+// the folder [seg.ReplacedFolder]. They are in force until the new logs are complete; from
+// then on the new logs are in force.
 func convert(ctx context.Context, o *Options, p *progress) error {
 	version, err := seg.Version(o.Dir)
 	if err != nil || version != mixedFormat {

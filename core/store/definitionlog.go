@@ -16,7 +16,7 @@ import (
 type definitionLog struct {
 	scope scope
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	term  *term
 	usage logUsage
 }
@@ -60,7 +60,7 @@ func (l *definitionLog) home() *shard {
 type term struct {
 	home *shard
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	completed *sync.Cond // signalled when durable or err changes
 	written   uint64     // commits
 	durable   uint64     // of them

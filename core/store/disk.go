@@ -11,8 +11,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// disk watches the free space of the data directory's disk. Below the limit publishers wait, before any log lacks space, because
-// other programs may need the disk, too.
+// disk watches the free space of the data directory's disk. Below the limit publishers
+// wait, before any log lacks space, because other programs may need the disk, too.
 type disk struct {
 	dir     vfs.FS
 	limit   atomic.Int64  // bytes; 0 = none
@@ -39,7 +39,8 @@ func checkInterval(free, limit int64) time.Duration {
 	return min(max(time.Duration((free-limit)/(fillRate/1000))*time.Millisecond, minInterval), maxInterval)
 }
 
-// SetDiskLimit sets the free space in bytes below which publishers wait; 0 = they do not. It is in force when SetDiskLimit returns.
+// SetDiskLimit sets the free space in bytes below which publishers wait; 0 = they do not.
+// It is in force when SetDiskLimit returns.
 func (s *Store) SetDiskLimit(bytes int64) {
 	s.disk.limit.Store(max(bytes, 0))
 	s.checkDisk()
@@ -52,8 +53,9 @@ func (s *Store) SetDiskLimit(bytes int64) {
 // DiskLimit returns the free space in bytes below which publishers wait.
 func (s *Store) DiskLimit() int64 { return s.disk.limit.Load() }
 
-// mostGranted returns how many bytes of messages can get the space of a log at once, however empty the disk is. What others have put there is
-// no reason to refuse anything for good.
+// mostGranted returns the bytes of the largest grant that an empty disk allows. It does not
+// subtract the present files of others: they may go, so they are no reason to refuse a
+// message for good.
 func (s *Store) mostGranted() int64 {
 	if s.disk.dir == nil {
 		return math.MaxInt64
@@ -65,9 +67,10 @@ func (s *Store) mostGranted() int64 {
 	return journal.MostGranted(space.Total, s.segmentSize()/extentsPerSegment, queue.MovedBytes, len(s.cluster.seats))
 }
 
-// LargestMessage returns how many bytes the body of a message may have. A larger one would wait for space for ever, and others behind it.
+// LargestMessage returns how many bytes the body of a message may have. A larger message
+// would wait for space for ever, and so would all messages behind it.
 func (s *Store) LargestMessage() int64 {
-	const others = 256 << 10 // bytes of what is written with it
+	const others = 256 << 10 // bytes that are written along with a body
 	return max(s.mostGranted()-others, 0)
 }
 
@@ -93,8 +96,9 @@ func (s *Store) watchDisk() {
 	})
 }
 
-// checkDisk compares the free space with the limit, and returns how long to wait until the next check. Spare files of the logs
-// count as free space: they would otherwise keep up an alarm that nothing could clear.
+// checkDisk compares the free space with the limit, and returns how long to wait until the
+// next check. Spare files of the logs count as free space: otherwise they could raise an
+// alarm that nothing would clear.
 func (s *Store) checkDisk() (wait time.Duration, known bool) {
 	space, known := vfs.SpaceOf(s.disk.dir)
 	if !known {

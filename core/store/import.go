@@ -17,9 +17,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Import is the logs of a broker that was alone as those of a cluster, or as those of today's format. A vhost's definitions and messages go
-// to one shard. Operations are copied as they are, so that no detail is lost and no plugin is needed; only the numbers of queues
-// change.
+// Import converts the logs of a broker that was alone into logs of a cluster, or into logs
+// of the present format. A vhost's definitions and messages go to one shard. Operations are
+// copied as they are, so that no detail is lost and no plugin is needed; only the numbers
+// of queues change.
 type Import struct {
 	From    *seg.Reader
 	Shards  uint32   // of vhosts in the cluster, 1 to [MaxShards]
@@ -41,7 +42,7 @@ type ImportLog interface {
 // Imported counts the contents of an import.
 type Imported struct {
 	VHosts, Queues, Modules int
-	Entries                 int   // of messages, in the broker's logs
+	Entries                 int   // with messages, in the broker's logs
 	Bytes                   int64 // of them
 }
 
@@ -131,7 +132,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// writeRegistry writes what all nodes of the cluster know. Its members follow when it begins.
+// writeRegistry writes the registry, without members: the cluster adds them when it begins.
 func (i *Import) writeRegistry(ctx context.Context, at hook.Instant) error {
 	defs := amqp.AppendTable(nil, defineNoPlacements(uint64(len(i.vhosts))))
 	for _, v := range i.vhosts {
@@ -165,7 +166,7 @@ func (i *Import) writeRegistry(ctx context.Context, at hook.Instant) error {
 // importPiece is how many bytes of definitions an entry has, about.
 const importPiece = 1 << 20
 
-// inPieces calls fn with definitions, an entry of them at a time.
+// inPieces calls fn with definitions in pieces, each for one entry.
 func inPieces(defs []byte, fn func([]byte) error) error {
 	for len(defs) > 0 {
 		n := 0
@@ -184,7 +185,8 @@ func inPieces(defs []byte, fn func([]byte) error) error {
 	return nil
 }
 
-// writeVHost writes the definitions of a vhost, and checks that a node of a cluster reads them as they are meant.
+// writeVHost writes the definitions of a vhost, and checks that a node of a cluster will
+// read the same vhost from them.
 func (i *Import) writeVHost(ctx context.Context, at hook.Instant, v *importedVHost) error {
 	if v.definitions == nil {
 		return nil

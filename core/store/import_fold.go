@@ -15,20 +15,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// importSource is what the logs of a broker that is alone define, in either format.
+// importSource has the definitions in the logs of a broker that is alone, in either format.
 type importSource struct {
 	registry *importFold // has users and global parameters
 	vhosts   map[string]sourceVHost
 	at       hook.Instant // when the last definition of the registry was written
 	last     uint64       // the highest number that a queue got in any of the logs
-	shards   uint64       // that number queues by themselves; 0 = all shards number them together
+	shards   uint64       // number of shards, if each numbers its queues by itself; 0 = the numbers are unique in all shards together
 }
 
 // sourceVHost is a vhost of a source.
 type sourceVHost struct {
 	metadata    vhost.Metadata
-	state       *vhost.Definitions // nil = the vhost has a place, and was not made there yet
-	definitions []byte             // that are in force, as they were written
+	state       *vhost.Definitions // nil = the vhost is placed in a shard, and was not made there yet
+	definitions []byte             // those in force, as they were written
 }
 
 // readSource reads all definitions.
@@ -61,7 +61,8 @@ func readSource(ctx context.Context, from *seg.Reader) (*importSource, error) {
 	return s, nil
 }
 
-// readShards reads the definitions in the shards of vhosts. Of those only the vhosts count that the registry places there.
+// readShards reads the definitions in the shards of vhosts. It keeps only vhosts that the
+// registry places in the shard.
 func (s *importSource) readShards(ctx context.Context, from *seg.Reader) error {
 	folds := map[uint32]*importFold{}
 	skip := &queue.Splitter{Number: func(uint64) (uint64, int, bool) { return 0, 0, false }}
@@ -112,9 +113,9 @@ func (*importSource) divide(at wlog.Index, entry []byte, ops *queue.Splitter, de
 	return nil
 }
 
-// moved returns the number of a queue in another shard. It is as unique as the one that the queue has: queues of two shards that number
-// their queues by themselves get numbers that alternate, such as 2, 4, 6 for the queues 1, 2, 3 of shard 1 of two, and 3, 5, 7 for those of
-// shard 2.
+// moved returns the number that a queue gets in the given shard; no other queue gets the
+// same one. An example: two shards number their queues by themselves. Then queues 1, 2, 3
+// of shard 1 become 2, 4, 6, and queues 1, 2, 3 of shard 2 become 3, 5, 7.
 func (s *importSource) moved(id uint64, shard uint32) uint64 {
 	n := id >> shardBits
 	if s.shards > 0 {
@@ -123,7 +124,8 @@ func (s *importSource) moved(id uint64, shard uint32) uint64 {
 	return n<<shardBits | uint64(shard)
 }
 
-// given returns the highest number that moved returns for a queue, in all shards, without that of the shard.
+// given returns a bound of the numbers that moved gives to queues, in all shards, without
+// the bits for the shard.
 func (s *importSource) given() uint64 {
 	if s.shards > 0 {
 		return (s.last + 1) * s.shards
@@ -131,7 +133,8 @@ func (s *importSource) given() uint64 {
 	return s.last
 }
 
-// importFold reads the definitions of a log. It keeps those of each scope that are in force, as they were written.
+// importFold reads the definitions of a log. For each scope it keeps the definitions in
+// force, as they were written.
 type importFold struct {
 	fold
 	kept     map[scope]*keptScope
@@ -139,7 +142,8 @@ type importFold struct {
 	numbers  uint64 // that were given to queues
 }
 
-// keptScope is the definitions of a scope, and the state that they lead to. It ignores policies and parameters.
+// keptScope has the definitions of a scope, and the state that they build, without policies
+// and parameters.
 type keptScope struct {
 	applier
 	definitions []byte
@@ -188,7 +192,7 @@ func (f *importFold) begin(of scope) *foldScope {
 	return s
 }
 
-// definitions returns those of a scope that are in force.
+// definitions returns the definitions in force of a scope.
 func (f *importFold) definitions(of scope) []byte {
 	if f.scopes[of] == nil {
 		return nil

@@ -10,10 +10,12 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// DefaultVHost is the vhost that a new data directory has.
+// DefaultVHost is the vhost of a new data directory.
 const DefaultVHost = "/"
 
-// Open opens a data directory and recovers what its logs hold. It returns an error if ctx ends before. In a cluster it returns at once.
+// Open opens a data directory and recovers the contents of its logs. It returns an error if
+// ctx ends before it is done. In a cluster it returns at once, and recovers a shard when
+// this node becomes its owner.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Queues == nil {
 		o.Queues = new(queue.Broker)

@@ -14,7 +14,7 @@ type progress struct {
 	log             *slog.Logger
 	clock           clock.Clock
 	began, reported hook.Instant
-	notify          func(shard uint32, done, total int64) // nil = nobody is told
+	notify          func(shard uint32, done, total int64) // nil = no call
 
 	entries, messages, queues int
 	bytes                     int64

@@ -5,7 +5,7 @@ import (
 	"github.com/curfewmq/curfew/core/definition"
 )
 
-// registryFold makes a registry's state from its log: beside the state in force, if there is one.
+// registryFold builds a registry's state from its log, apart from the state in force.
 type registryFold struct {
 	fold
 	state   registryState
@@ -31,8 +31,8 @@ func (f *registryFold) begin(of scope) *foldScope {
 	return nil
 }
 
-// registryEntry is an entry of a registry's log, for a state to which all before it was applied. Rewrites are left out: they say what
-// that state has already.
+// registryEntry is an entry of a registry's log, for a state to which all earlier entries
+// were applied. It leaves rewrites out, because such a state already has their contents.
 type registryEntry struct {
 	state, users, globals []*definition.Definition
 }

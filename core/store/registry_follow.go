@@ -13,7 +13,7 @@ import (
 
 // registryCopy is a node's copy of the registry, except for users and global parameters.
 type registryCopy struct {
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the fields below
 	state   registryState
 	applied wlog.Index
 	changed chan struct{} // closed when the next entry has taken effect
@@ -134,7 +134,7 @@ type registryFollower struct {
 	fail      context.CancelCauseFunc
 	searching sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows, and is held while entries take effect
+	mu      sync.Mutex // guards the fields below, and is held while entries take effect
 	beside  *registryFold
 	round   int        // of beside
 	at      wlog.Index // the last entry

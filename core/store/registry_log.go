@@ -18,7 +18,7 @@ import (
 type registryLog struct {
 	minCompactBytes int64
 
-	mu    sync.Mutex     // guards what follows
+	mu    sync.Mutex     // guards the fields below
 	own   *registryOwner // nil = another node owns it
 	usage *registryUsage // of own
 	upTo  uint32         // definitions in extents up to this one are to be written again
@@ -277,7 +277,7 @@ type registryScopeLog struct {
 	registry *Registry
 	of       scope
 
-	mu      sync.Mutex        // guards what follows
+	mu      sync.Mutex        // guards the fields below
 	own     *registryOwner    // the term in which the latest change is planned
 	tickets []*registryTicket // of writes since the latest WaitDurable
 }

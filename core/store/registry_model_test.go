@@ -45,7 +45,7 @@ type registryGame struct {
 	nodes   []*fake.Node
 	options func(*registryOptions)
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	registries []*Registry
 	acked      int // changes that were made
 	refused    int // because the node was not the owner

@@ -10,17 +10,17 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// registryState is what the registry knows, beside users and global parameters.
+// registryState is the contents of the registry, except for users and global parameters.
 type registryState struct {
 	cluster string // its name
 	members map[wlog.NodeID]Member
-	once    map[string]bool // what was done
+	once    map[string]bool // names for which Once was done
 
 	placements map[string]Placement // by vhost
-	given      uint64               // the highest number of a placement ever
+	given      uint64               // the highest number that a placement ever had
 
 	modules map[string]*Module
-	upload  *upload // of the module whose pieces come; nil = none
+	upload  *upload // the unfinished module; nil = none
 }
 
 func newRegistryState() registryState {
@@ -148,8 +148,9 @@ func (r *Registry) placed(vhost string) bool {
 	return ok
 }
 
-// Placements lists where vhosts live, by vhost: those in one shard, or with shard 0 all. given is the highest number that a placement
-// ever had: there is no vhost any more whose placement had a number up to it, and is not in a list of all.
+// Placements lists the placements of vhosts, sorted by vhost: those in one shard or, with
+// shard 0, all. given is the highest number that a placement ever had: if a vhost's
+// placement has a number up to given and is not in the list, the vhost was deleted.
 func (r *Registry) Placements(shard uint32) (all []Placement, given uint64) {
 	r.copy.mu.RLock()
 	defer r.copy.mu.RUnlock()

@@ -10,14 +10,16 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// scope identifies definitions that are rewritten together: those of a vhost, of the users, or of the global parameters.
+// scope identifies definitions that are rewritten together: those of a vhost, of the users,
+// or of the global parameters.
 type scope struct{ kind, vhost string }
 
 const (
 	scopeVHost   = "vhost"
 	scopeUsers   = "users"
 	scopeGlobals = "globals"
-	// scopeShard is what belongs to a shard of vhosts: the numbers of queues whose vhosts are deleted.
+	// scopeShard is the scope of definitions that belong to a shard of vhosts itself: the
+	// numbers of queues whose vhosts are deleted.
 	scopeShard = "shard"
 )
 
@@ -27,7 +29,7 @@ func scopeOf(d *definition.Definition) scope {
 	case isGlobalOp(d.Op):
 		return scope{kind: scopeGlobals}
 	case auth.IsUserOp(d.Op) || d.VHost == "":
-		return scope{kind: scopeUsers} // in earlier versions theirs also recorded the numbers of queues
+		return scope{kind: scopeUsers} // in earlier versions this scope also had numbers of queues
 	}
 	return scope{scopeVHost, d.VHost}
 }

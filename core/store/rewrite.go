@@ -5,8 +5,8 @@ import (
 	"github.com/curfewmq/curfew/core/definition"
 )
 
-// The definitions of a scope are rewritten in parts: so the scope is not locked all the time, and no log entry gets too large.
-// A part is a definition itself:
+// The definitions of a scope are rewritten in parts: so the scope is not locked all the
+// time, and no log entry gets too large. A part is a definition itself:
 //
 //	op           rewrite
 //	of           the scope: "vhost", "users" or "globals"
@@ -14,8 +14,9 @@ import (
 //	first, last  whether this is the first part, or the last
 //	definitions  one after another
 //
-// A part has no effect before the last one. Then they void all definitions written before the first, and those written between
-// two parts come between them.
+// The parts take effect together, with the last one. They void all definitions written
+// before the first part; definitions written between two parts take effect between these
+// parts.
 const (
 	opRewrite = "rewrite"
 
@@ -61,7 +62,7 @@ type rewriting struct {
 // rewrites are the rewrites that have begun, by scope.
 type rewrites map[scope]*rewriting
 
-// add adds a part. With the last one it returns the whole rewrite, otherwise nil.
+// add adds a part. With the last part, add returns the whole rewrite, otherwise nil.
 func (r rewrites) add(extent uint32, p *part, size int) *rewriting {
 	if p.first { // an earlier rewrite was never finished
 		r[p.of] = &rewriting{}

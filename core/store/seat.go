@@ -19,7 +19,7 @@ type seat struct {
 	standby *standby                  // nil = the shard is restored when it is taken, not before
 	seen    atomic.Pointer[seatState] // what clients of the store see
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	held *shard     // that was taken and not dropped
 	// lowSpace means that this node's disk has no space for the next segment of the shard's
 	// log.

@@ -25,7 +25,7 @@ type shard struct {
 	relocating atomic.Bool
 	running    sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	lowSpace bool
 	tight    bool // another node lacks space for its copy
 	isOpen   bool // Writer is set

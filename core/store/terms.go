@@ -7,12 +7,13 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// terms follows the owner of a shard, for the one runner that takes the shard over when this node becomes its owner, and drops it
-// afterwards: late news of an earlier term cannot reach a later one. A takeover ends as soon as ownership changes.
+// terms follows the owner of a shard, for the one runner that takes the shard over when
+// this node becomes its owner, and drops it afterwards. So late news of an earlier term
+// cannot reach a later term. A takeover is cancelled as soon as ownership changes.
 type terms struct {
-	wake chan struct{} // capacity 1: there is something to look at
+	wake chan struct{} // capacity 1; wakes the runner
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	latest wlog.Ownership
 	taking context.CancelFunc // ends the takeover in progress; nil = there is none
 }
@@ -33,7 +34,7 @@ func (t *terms) set(o wlog.Ownership) (news bool) {
 	return true
 }
 
-// look has the runner look.
+// look wakes the runner.
 func (t *terms) look() {
 	select {
 	case t.wake <- struct{}{}:
@@ -41,14 +42,15 @@ func (t *terms) look() {
 	}
 }
 
-// ownership returns who owns the shard.
+// ownership returns the latest ownership of the shard.
 func (t *terms) ownership() wlog.Ownership {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.latest
 }
 
-// take calls fn with a context that ends when ownership is not, or not any more, o. over is that of the context when fn returned.
+// take calls fn with a context that ends once the shard's ownership is no longer o. over is
+// the error of the context when fn returned; nil = ownership was still o.
 func (t *terms) take(ctx context.Context, o wlog.Ownership, fn func(ctx context.Context) error) (over, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	t.setTaking(o, cancel)

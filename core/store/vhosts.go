@@ -103,9 +103,10 @@ func CheckVHost(name string, m vhost.Metadata) error {
 	return m.Check()
 }
 
-// AddVHost adds a vhost, for which no user has permissions yet, or replaces the metadata of an existing one. It returns the errors
-// of [CheckVHost], too, and in a cluster [wlog.ErrNotOwner] where the registry is owned elsewhere. In a cluster another node may begin
-// to serve the vhost a little later.
+// AddVHost adds a vhost, for which no user has permissions yet, or replaces the metadata of
+// an existing one. It returns the errors of [CheckVHost], too, and in a cluster
+// [wlog.ErrNotOwner] where the registry is owned elsewhere. In a cluster another node may
+// begin to serve the vhost a little later.
 func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error) {
 	if err := CheckVHost(name, m); err != nil {
 		return false, err
@@ -125,7 +126,7 @@ func (s *Store) newVHost(home *shard, name string, m vhost.Metadata, placement u
 // Queues returns the state that all queues share, for queues that are in no vhost.
 func (s *Store) Queues() *queue.Broker { return s.vhostConfig.Queues }
 
-// Validator returns what checks declarations for vhosts of this store.
+// Validator returns the validator of declarations for vhosts of this store.
 func (s *Store) Validator() *vhost.Validator { return vhost.NewValidator(s.vhostConfig.Chain) }
 
 // ExchangeTypes returns the exchange types that plugins offer.
@@ -134,9 +135,10 @@ func (s *Store) ExchangeTypes() []*chain.ExchangeType { return s.vhostConfig.Cha
 // MaxBindings returns how many bindings a vhost may have; 0 means no limit.
 func (s *Store) MaxBindings() int { return s.vhostConfig.MaxBindings }
 
-// DeleteVHost deletes a vhost with everything in it and all permissions for it, and closes its connections. If the deletion cannot
-// be written, the vhost stays. In a cluster it returns [wlog.ErrNotOwner] where the registry is
-// owned elsewhere, and another node may serve the vhost a little longer.
+// DeleteVHost deletes a vhost with everything in it and all permissions for it, and closes
+// its connections. If the deletion cannot be written, the vhost stays. In a cluster it
+// returns [wlog.ErrNotOwner] where the registry is owned elsewhere, and another node may
+// serve the vhost a little longer.
 func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 	return s.cluster.unplace(name)
 }

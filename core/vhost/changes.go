@@ -10,20 +10,23 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// DefinitionLog is where a vhost's definitions are written.
+// DefinitionLog is the log of a vhost's definitions.
 type DefinitionLog interface {
 	definition.Log
 	// NewStorage assigns a number to a new durable queue, and a log to its messages.
 	NewStorage() *queue.Storage
 }
 
-// A change of something durable takes effect when it is durable. If it cannot be made durable, no other caller has seen any of it. It is
-// checked and logged with mu held, awaited without, and applied with mu held again. Changes that take effect in between must not contradict
-// the log. So changes that remove or replace something are made one at a time; changes that only add something, of which clients make many
-// when they start, wait for the disk together.
+// A change of a durable object takes effect when it is durable. If it cannot be made
+// durable, no other caller has seen any part of it. The change is checked and logged with
+// mu held, waits for the disk without mu, and is applied with mu held again. Changes that
+// take effect in between must not contradict the log. So changes that remove or replace an
+// object are made one at a time. Changes that only add objects wait for the disk together,
+// because clients make many of them when they start.
 //
-// The deletion of a queue is the exception: the queue is deleted first, with its bindings and the exchanges that are deleted with those,
-// and logged afterwards. A client that takes the deletion for failed must not get its messages.
+// The deletion of a queue is the exception: the queue is deleted first, with its bindings
+// and the exchanges that thereby lose their last one, and the deletion is logged
+// afterwards. If that fails, the client gets an error, but no longer the queue's messages.
 
 // changes makes the changes of a vhost, and writes the definitions of everything durable.
 type changes struct {
@@ -43,13 +46,14 @@ type changes struct {
 type changeMode uint8
 
 const (
-	notDurableChange changeMode = iota // any: nothing of it is durable
-	additive                           // additive ones
+	notDurableChange changeMode = iota // all: the change is not durable
+	additive                           // additive changes
 	exclusive                          // none
 )
 
-// changeLock is a lock for changes of durable objects. The lock of the topology guards it. It is no mutex, because its holders wait for the disk:
-// the simulated clock of tests does not advance while goroutines wait for a mutex.
+// changeLock is a lock for changes of durable objects. The lock of the topology guards it.
+// It is no mutex, because its holders wait for the disk: the simulated clock of tests does
+// not advance while goroutines wait for a mutex.
 type changeLock struct {
 	ended     sync.Cond // broadcast when a change ends
 	adding    int       // additive changes
@@ -91,12 +95,13 @@ func (c *changeLock) end(m changeMode) {
 // durable reports whether anything in the vhost is durable.
 func (c *changes) durable() bool { return c.log != nil }
 
-// newStorage returns the storage of a new durable queue. Its caller has asked durable.
+// newStorage returns the storage of a new durable queue. The caller has called durable.
 func (c *changes) newStorage() *queue.Storage { return c.log.NewStorage() }
 
-// make makes a change. All its functions are called with mu held. plan checks the change and logs its definitions, if any; when
-// those are durable, apply makes it. A nil apply means there is nothing to do. Definitions that apply logs are durable, too, when
-// make returns.
+// make makes a change. All its functions are called with mu held. plan checks the change
+// and logs its definitions, if any; when these are durable, apply carries the change out. A
+// nil apply means there is nothing to do. Definitions that apply logs are durable, too,
+// when make returns.
 func (c *changes) make(mode func() changeMode, plan func() (apply func(), err error)) error {
 	defer c.CompactDefinitions()
 	logged, err := c.makeLocked(mode, plan)
@@ -160,20 +165,22 @@ func (c *changes) flush() bool {
 	return written
 }
 
-// unlock ends a change that took effect before it is durable.
+// unlock unlocks mu after a change that has taken effect and is not durable yet, and writes
+// its definitions.
 func (c *changes) unlock() {
 	defer c.mu.Unlock()
 	c.flush()
 }
 
-// exclusively calls fn with mu held, which a panic of fn releases: a request that panics ends no broker.
+// exclusively calls fn with mu held. It unlocks mu even if fn panics, so that a request
+// that panics does not block the vhost.
 func (c *changes) exclusively(fn func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fn()
 }
 
-// awaitDurable waits until a change is durable, if it is one of something durable.
+// awaitDurable waits until a change is durable, if durable is set.
 func (c *changes) awaitDurable(durable bool) error {
 	if !durable || !c.durable() {
 		return nil
@@ -182,7 +189,7 @@ func (c *changes) awaitDurable(durable bool) error {
 		c.FailDefinitions(err)
 		return interrupted(c.notDurable(err))
 	}
-	return interrupted(c.life.movedError()) // after that nothing was written
+	return interrupted(c.life.movedError()) // a vhost that has moved has not written the change
 }
 
 // FailDefinitions is called when definitions cannot be written any more. The vhost then refuses to delete durable queues.
@@ -207,11 +214,12 @@ func (c *changes) isBindingLogged(x *exchange, to destination) bool {
 	return c.isLogged(x) && to.queue.Config().Storage != nil
 }
 
-// letGo lets the journal forget the messages that it keeps for a deleted queue or schedule that was stopped. The caller
-// has logged the deletion with mu held. letGo waits until that is durable, because until then a restart must find the messages.
+// letGo lets the journal forget the messages that it keeps for a deleted queue or schedule
+// that was stopped. The caller has logged the deletion with mu held. letGo waits until that
+// is durable, because until then a restart must find the messages.
 func (c *changes) letGo(m *queue.Mailbox) {
 	m.LetGo(func() error {
-		c.exclusively(func() {}) // the deletion is written now
+		c.exclusively(func() {}) // the goroutine that logged the deletion has written it by now
 		return c.awaitDurable(true)
 	})
 }

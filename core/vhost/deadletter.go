@@ -15,9 +15,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// DeadLetter republishes dead letters to the exchanges that their targets name. A message is dropped if its exchange does not
-// exist or routes it to no queue; it does not enter a queue where it would close a cycle [RabbitMQ: dlx.html]. Messages for the
-// same queue leave as one batch, in order. A message that is redriven did not die: its x-death stays, and it closes no cycle.
+// DeadLetter republishes dead letters to the exchanges that their targets name. A message
+// is dropped if its exchange does not exist or routes it to no queue; it does not enter a
+// queue where it would close a cycle [RabbitMQ: dlx.html]. Messages for the same queue
+// leave as one batch, in order. A message that is redriven did not die: its x-death stays,
+// and it closes no cycle.
 func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, t queue.Tracking) {
 	r := deadLetterRuns.Get().(*deadLetterRun)
 	r.host, r.topology, r.from = h, h.topology, from
@@ -49,7 +51,7 @@ type deadLetterRun struct {
 
 	sent  queue.Message      // the last message as it was republished, if to any queue
 	slots []int              // the batches in out that it was added to
-	fewer *telemetry.Entered // names of the queues of the last message that did not enter all
+	fewer *telemetry.Entered // names of the queues of the last message that entered only some of its queues
 }
 
 var deadLetterRuns = sync.Pool{New: func() any {
@@ -93,14 +95,14 @@ func (r *deadLetterRun) appendProps(dst []byte, d *queue.DeadLetter, idx *amqp.P
 	return dst
 }
 
-// routeMemo is where the last message went. The next message often goes there, too.
+// routeMemo is the route of the last message. The next message often has the same route.
 type routeMemo struct {
 	target   *hook.Target
 	key      []byte
 	reusable bool // target and key alone decided the route
 	fit      reuse
 
-	outcome telemetry.Outcome // for all its messages, unless there is a cycle
+	outcome telemetry.Outcome // of all messages with this route, unless there is a cycle
 	routing *queue.RoutingInfo
 	queues  []*queue.Mailbox
 	slots   []int              // of queues, in outgoing
@@ -120,7 +122,8 @@ func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
 func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	m := &r.message
 	*m = parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Admitted}
-	// With Mandatory, an exchange does not hold a message that it could route nowhere, because the sender keeps it then.
+	// With Mandatory, an exchange does not hold a message that it could route nowhere,
+	// because the sender keeps it then.
 	m.Mandatory = d.Reason == hook.ReasonRedriven || d.Target.AtLeastOnce
 	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
@@ -210,8 +213,10 @@ func (r *deadLetterRun) add(d *queue.DeadLetter, m queue.Message) {
 	r.sent, d.Sent, d.MayBeRefused = m, len(r.slots), r.route.refuses && d.Reason != hook.ReasonReleased
 }
 
-// alike reports whether b differs from a only in body and number. Messages that leave a queue together mostly do: one client published
-// them, and they died of one cause. Then only the first of them is routed and gets its death written; the others share its properties.
+// alike reports whether b differs from a only in body and number. Most messages that leave
+// a queue together are alike: one client published them, and they died for the same reason.
+// Then only the first message is routed and gets its death written; the others share its
+// properties.
 func alike(a, b *queue.DeadLetter) bool {
 	return !a.Partly() && !b.Partly() && a.Target == b.Target && a.Reason == b.Reason && a.Routing == b.Routing && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
 		bytes.Equal(a.Props, b.Props) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Exchange, b.Exchange)
@@ -311,15 +316,16 @@ func (o *outgoing) reset() {
 	o.batches = o.batches[:0]
 }
 
-// enteredOf names the queues of batches; nil if there are none. It returns before again if that has the same names: most messages of a run
-// go to the same queues, whichever way each is routed.
+// enteredOf names the queues of batches; nil if there are none. It returns before again if
+// that has the same names: most messages of a run go to the same queues, whichever way each
+// is routed.
 func enteredOf(before *telemetry.Entered, batches []queueBatch, slots []int) *telemetry.Entered {
 	var names [telemetry.MostEntered]string
 	n, more := 0, 0
 	for _, slot := range slots {
 		c := batches[slot].mailbox.Config()
 		switch {
-		case c.Schedule != nil: // an exchange holds it: that is no queue, even if one has the exchange's name
+		case c.Schedule != nil: // an exchange's schedule: not a queue, even if a queue has the exchange's name
 		case n == len(names):
 			more++
 		default:

@@ -22,11 +22,12 @@ type QueueDeclare struct {
 
 	Restored bool // an import restores a queue that may have a reserved name
 
-	Owner  Owner // the connection that asks
+	Owner  Owner // the connection that makes the request
 	NoWait bool  // the client wants no answer: such a declaration does not count as a use of the queue and renews no lease
 
-	// Allow, if not nil, is asked before a queue is created with arguments that name an exchange to which the queue's messages will be
-	// published. Its error is returned as it is.
+	// Allow, if not nil, is asked before a queue is created with arguments that name an
+	// exchange to which the queue's messages will be published. Its error is returned as it
+	// is.
 	Allow func(exchange string) error
 }
 
@@ -101,7 +102,8 @@ func nameQueue(d *QueueDeclare) error {
 	return nil
 }
 
-// serverName makes up a name that clients cannot guess. The client may choose its prefix, which is checked with the other arguments.
+// serverName makes up a name that clients cannot guess. The client may choose its prefix,
+// which is checked with the other arguments.
 func serverName(args amqp.Table) string {
 	v, _ := args.Lookup(argNamePrefix)
 	prefix, ok := v.(string)
@@ -120,8 +122,8 @@ func (d *QueueDeclare) exclusiveOwner() Owner {
 	return 0
 }
 
-// create creates a queue that does not exist. It returns nil without an error if the caller must try again, because another
-// caller took the name or the policies changed.
+// create creates a queue that does not exist. It returns nil without an error if the caller
+// must try again, because another caller took the name or the policies changed.
 func (qs *queues) create(d QueueDeclare, args hook.Args) (*queue.Mailbox, error) {
 	if err := checkFields(qs.queueName(d.Name), d.Args); err != nil {
 		return nil, err
@@ -187,8 +189,9 @@ func (qs *queues) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error)
 	return qs.addReserved(pending, err), err
 }
 
-// reserve reserves the name of a new queue and begins the change that addReserved ends. It returns nil if the policies have changed since
-// the profile was made, or if the name is taken; in that case it returns once the queue that has the name is in the table.
+// reserve reserves the name of a new queue and begins the change that addReserved ends. It
+// returns nil if the policies have changed since the profile was made, or if the name is
+// taken; in that case it returns once the queue that has the name is in the table.
 func (qs *queues) reserve(cfg *queue.Config, p *profile) (*pendingQueue, error) {
 	qs.topology.mu.Lock()
 	defer qs.changes.unlock()
@@ -232,9 +235,10 @@ func (qs *queues) addPending(p *pendingQueue) *pendingQueue {
 	return p
 }
 
-// awaitName reports whether a new queue may have a name. While a pending queue has it, awaitName waits, with mu released, and
-// then returns false; the caller looks again. An error means that the name stays reserved until the broker is restarted. The caller
-// holds mu.
+// awaitName reports whether a new queue may have a name. While a pending queue has it,
+// awaitName waits, with mu released, and then returns false; the caller looks again. An
+// error means that the name stays reserved until the broker is restarted. The caller holds
+// mu.
 func (qs *queues) awaitName(name string) (free bool, err error) {
 	p := qs.pending[name]
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// The durable things of a vhost are logged as definitions, see [definition]. All have the field vhost; the others depend on op:
+// The durable things of a vhost are logged as definitions, see [definition]. All have the
+// field vhost; the others depend on op:
 //
 //	vhost             description, tags, default-queue-type, tracing, and in a cluster placement: the vhost exists, with nothing
 //	                  in it but the exchanges that every vhost has
@@ -25,7 +26,8 @@ import (
 //	parameter.set     component, name, value: JSON
 //	parameter.clear   component, name
 //
-// Arguments have the types that the client gave them. Any other deletion that follows from a deletion has a definition of its own.
+// Arguments have the types that the client gave them. Any other deletion that follows from
+// a deletion has a definition of its own.
 const (
 	opVHost           = "vhost"
 	opDeclareExchange = "exchange.declare"
@@ -62,8 +64,8 @@ type variable interface {
 	read(d *definition.Definition, name string) error
 }
 
-// pointer is a [variable]. It is as large as a pointer, so that it lies in an interface without an allocation: a restart reads as
-// many fields as all queues and bindings have.
+// pointer is a [variable]. It is as large as a pointer, so that it lies in an interface
+// without an allocation: a restart reads as many fields as all queues and bindings have.
 type pointer[T any] struct{ to *T }
 
 func (p pointer[T]) load() any { return *p.to }
@@ -113,10 +115,12 @@ func Resets(op string) bool { return op == opVHost || op == opDeleteVHost }
 // Deletes reports whether a definition with this op deletes its vhost.
 func Deletes(op string) bool { return op == opDeleteVHost }
 
-// ForPlugins reports whether a definition with this op can be understood only with the keys of plugins: that of a policy.
+// ForPlugins reports whether a definition with this op can be understood only with the keys
+// of plugins: that of a policy.
 func ForPlugins(op string) bool { return op == opSetPolicy || op == opClearPolicy }
 
-// QueueID returns the number that a definition assigns to a queue, or to the schedule of an exchange. ok is false if it assigns none.
+// QueueID returns the number that a definition assigns to a queue, or to the schedule of an
+// exchange. ok is false if it assigns none.
 func QueueID(d *definition.Definition) (id uint64, ok bool) {
 	if d.Op != opDeclareQueue && d.Op != opDeclareExchange {
 		return 0, false
@@ -126,8 +130,8 @@ func QueueID(d *definition.Definition) (id uint64, ok bool) {
 	return uint64(n), err == nil
 }
 
-// Moved returns a definition as it is in the shard of a cluster in which the vhost has a placement: number returns the new number of a
-// queue or of an exchange's schedule.
+// Moved returns a definition as it is in the shard of a cluster in which the vhost has a
+// placement: number returns the new number of a queue or of an exchange's schedule.
 func Moved(d *definition.Definition, placement uint64, number func(id uint64) uint64) amqp.Table {
 	t := slices.Clone(d.Fields)
 	if d.Op == opVHost {
@@ -163,8 +167,9 @@ func (d definer) defineExchange(x *exchange) amqp.Table {
 	return d.define(opDeclareExchange, fields...)
 }
 
-// defineUnbound makes a definition which says that a durable exchange has lost its last binding, whether or not that was durable: it
-// removes a binding of the exchange to itself, and leaves the exchange without bindings if it has no others.
+// defineUnbound makes a definition which says that a durable exchange has lost its last
+// binding, even if the binding was not durable. The definition removes a binding of the
+// exchange to itself, so on replay an exchange without other bindings counts as unbound.
 func (d definer) defineUnbound(x *exchange) amqp.Table {
 	b := Binding{Source: x.Name, Destination: x.Name, ToExchange: true}
 	return d.define(opUnbind, b.fields()...)

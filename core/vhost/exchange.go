@@ -53,12 +53,14 @@ type exchange struct {
 
 	table   *route.Table[destination] // always empty for the default exchange, to which every queue is bound by its name
 	sources []*exchange               // exchanges with bindings to this one
-	// deletionLogged means that the exchange is about to be deleted: nothing else may be logged of it.
+	// deletionLogged means that the exchange is about to be deleted: no other definition of
+	// it may be logged.
 	deletionLogged bool
 	pluginPart
 }
 
-// exchanges makes and deletes exchanges and bindings, and logs the durable ones. The topology has them.
+// exchanges makes and deletes the exchanges and bindings in the topology, and logs the
+// durable ones.
 type exchanges struct {
 	*rules
 	topology  *topology
@@ -123,7 +125,7 @@ func (xs *exchanges) DeclareExchange(d Exchange, allow func(alternate string) er
 
 // add creates an exchange, unless another caller just did, and returns the one that exists.
 func (xs *exchanges) add(d Exchange) (Exchange, error) {
-	mode := additive // of a transient exchange, because a durable one may not get its name
+	mode := additive // also for a transient exchange, because a durable one must not get the same name meanwhile
 	if d.Durable {
 		mode = exclusive
 	}
@@ -176,7 +178,7 @@ func (xs *exchanges) DeleteExchange(name string, ifUnused bool) error {
 		}
 		logged := xs.logDeletions(x)
 		return func() {
-			if xs.topology.exchange(name) == x { // else it has deleted itself
+			if xs.topology.exchange(name) == x { // otherwise it was deleted as an auto-delete exchange meanwhile
 				xs.remove(x, logged)
 			}
 		}, nil
@@ -191,8 +193,9 @@ func (s exchangeSet) has(x *exchange) bool {
 	return ok
 }
 
-// logDeletions logs the deletion of x and of every auto-delete exchange whose bindings all lead to deleted exchanges. It returns all of
-// them. The caller holds mu: thousands of exchanges may be deleted, so it looks at each of their bindings once.
+// logDeletions logs the deletion of x and of every auto-delete exchange whose bindings all
+// lead to deleted exchanges. It returns all of them. The caller holds mu: thousands of
+// exchanges may be deleted, so it looks at each of their bindings once.
 func (xs *exchanges) logDeletions(x *exchange) exchangeSet {
 	list, deleted := []*exchange{x}, exchangeSet{x: {}}
 	lost := map[*exchange]int{} // bindings to exchanges in list
@@ -223,8 +226,8 @@ func (xs *exchanges) logDeletion(x *exchange) {
 	}
 }
 
-// remove removes x, and then every auto-delete exchange that thereby lost its last binding. It logs the deletions, except of
-// exchanges in logged. The caller holds mu.
+// remove removes x, and then every auto-delete exchange that thereby lost its last binding.
+// It logs the deletions, except of exchanges in logged. The caller holds mu.
 func (xs *exchanges) remove(x *exchange, logged exchangeSet) {
 	unused := []*exchange{x}
 	for len(unused) > 0 {
@@ -247,7 +250,8 @@ func (xs *exchanges) remove(x *exchange, logged exchangeSet) {
 	xs.topology.invalidateRoutes()
 }
 
-// loseDestination removes the bindings of x to a destination that was removed, and x if those were its last. The caller holds mu.
+// loseDestination removes the bindings of x to a destination that was removed, and x if
+// those were its last. The caller holds mu.
 func (xs *exchanges) loseDestination(x *exchange, to destination) {
 	xs.topology.removeBindings(x, to)
 	xs.noteLastBinding(x)
@@ -256,8 +260,9 @@ func (xs *exchanges) loseDestination(x *exchange, to destination) {
 	}
 }
 
-// modeFor returns the mode of a change of an exchange or of its bindings. A transient exchange counts as durable while other exchanges have
-// bindings to it, because they may be deleted with it.
+// modeFor returns the mode of a change of an exchange or of its bindings. A transient
+// exchange counts as durable while other exchanges have bindings to it, because they may be
+// deleted with it.
 func (xs *exchanges) modeFor(exchange string, m changeMode) func() changeMode {
 	return func() changeMode {
 		if x := xs.topology.exchange(exchange); x != nil && (x.Durable || len(x.sources) > 0) {
@@ -267,7 +272,8 @@ func (xs *exchanges) modeFor(exchange string, m changeMode) func() changeMode {
 	}
 }
 
-// definers returns functions that append the definitions of the durable exchanges. The caller, and theirs, holds mu.
+// definers returns functions that append the definitions of the durable exchanges. Callers
+// of definers and of these functions hold mu.
 func (xs *exchanges) definers() (all []definitionAppender) {
 	for x := range xs.topology.eachExchange() {
 		if _, always := Predeclared(x.Name); x.Durable && !always {
@@ -277,7 +283,8 @@ func (xs *exchanges) definers() (all []definitionAppender) {
 	return all
 }
 
-// bindingDefiners returns functions that append the definitions of the durable bindings to exchanges. The caller, and theirs, holds mu.
+// bindingDefiners returns functions that append the definitions of the durable bindings to
+// exchanges. Callers of bindingDefiners and of these functions hold mu.
 func (xs *exchanges) bindingDefiners() (all []definitionAppender) {
 	for x := range xs.topology.eachExchange() {
 		if x.Durable {

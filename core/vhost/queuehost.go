@@ -13,7 +13,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// queueHost is what the queues of a vhost call, from their turns. It counts and reports what becomes of messages, and sends dead letters.
+// queueHost has the methods that the queues of a vhost call from their turns. It counts and
+// reports the fates of messages, and sends dead letters.
 type queueHost struct {
 	topology  *topology
 	queues    *queues

@@ -42,8 +42,8 @@ type RedriveRequest struct {
 
 	Count     int // messages to move; 0 means all
 	PerSecond int // 0 means as fast as the targets take them
-	// MayPublish checks that the user may publish to an exchange with a key. It is called once for each exchange and key that is used, also
-	// on a queue's turn.
+	// MayPublish checks that the user may publish to an exchange with a key. It is called
+	// once for each exchange and key that is used, also on a queue's turn.
 	MayPublish func(exchange, key string) error
 }
 
@@ -72,7 +72,7 @@ type RedrivePlan struct {
 	Matched  int // messages that would leave
 	Failed   [queue.RedriveFailures]int
 	Targets  []RedriveTarget
-	Complete bool // all messages were looked at
+	Complete bool // the plan covers all messages of the queue
 	until    queue.Horizon
 }
 
@@ -191,7 +191,8 @@ func (rs *Redrives) check(r *RedriveRequest) (*queue.Mailbox, error) {
 	return m, nil
 }
 
-// missingTarget returns the error for a target that does not exist: unlike a queue that does not exist, it is the request's fault.
+// missingTarget returns the error for a target that does not exist. Unlike a missing queue
+// to move messages from, it is an error in the request.
 func missingTarget(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == NotFound {
 		return &Error{Kind: Precondition, Text: e.Text}
@@ -199,8 +200,9 @@ func missingTarget(err error) error {
 	return err
 }
 
-// Plan finds out which messages a redrive would move, and where to. It looks at messages in parts, until end, an instant of the
-// node's clock; after that the plan is not complete. The error for a target that does not exist names the target.
+// Plan finds out which messages a redrive would move, and where to. It looks at messages in
+// parts, until end, an instant of the node's clock; after that the plan is not complete.
+// The error for a target that does not exist names the target.
 func (rs *Redrives) Plan(r *RedriveRequest, end hook.Instant) (RedrivePlan, error) {
 	m, err := rs.check(r)
 	if err != nil {

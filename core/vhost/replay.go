@@ -23,7 +23,7 @@ type Definitions struct {
 	metadata   Metadata
 	placement  uint64
 	parameters map[parameterKey]json.RawMessage
-	// missing has the bindings to a destination that did not exist, by that destination.
+	// missing has the errors of bindings whose destination did not exist, by destination.
 	missing map[definedDestination]error
 }
 
@@ -32,7 +32,7 @@ type definedExchange struct {
 	Exchange
 	id      int64 // of its storage; 0 means that it has none
 	table   *route.Table[definedDestination]
-	unbound bool // it has lost its last binding, and may have others since
+	unbound bool // the exchange once lost its last binding; it may have got other bindings since
 }
 
 // noteUnbound notes that the exchange has lost a binding.
@@ -44,8 +44,9 @@ type definedDestination struct {
 	isExchange bool
 }
 
-// NewDefinitions returns the definitions of an empty vhost. Its policies must follow the rules. A restorer that reads the same log gets the
-// declarations and deletions of queues; nil means that there is none.
+// NewDefinitions returns the definitions of an empty vhost. Its policies must follow the
+// rules. A restorer that reads the same log gets the declarations and deletions of queues;
+// nil means that there is none.
 func NewDefinitions(rules *policies.Rules, r *queue.Restorer) *Definitions {
 	d := &Definitions{rules: rules, restorer: r}
 	d.reset()
@@ -106,9 +107,11 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 	return def.Unknown()
 }
 
-// Err returns why the definitions cannot be whole, nil if they may be. A binding to a missing destination is no error if the destination is
-// deleted afterwards. On a full disk earlier versions wrote definitions before messages, and again, in order, behind these: when the first
-// ones are replayed, objects may be missing that the last ones had already deleted.
+// Err returns why the definitions cannot be whole, nil if they may be. A binding to a
+// missing destination is no error if the destination is deleted afterwards. On a full disk
+// earlier versions wrote definitions before messages, and again, in order, behind these:
+// when the first ones are replayed, objects may be missing that the last ones had already
+// deleted.
 func (d *Definitions) Err() error {
 	for _, err := range d.missing {
 		return err
@@ -183,7 +186,8 @@ func (d *Definitions) deleted(id int64) {
 	}
 }
 
-// deleteAll deletes everything, with the messages of queues. A rewrite of the definitions keeps these, and calls reset alone.
+// deleteAll deletes everything, with the messages of queues. A rewrite of the definitions
+// keeps these, and calls reset alone.
 func (d *Definitions) deleteAll() {
 	for _, q := range d.queues {
 		d.deleted(q.id)
@@ -260,8 +264,9 @@ func (d *Definitions) has(to definedDestination) bool {
 	return ok
 }
 
-// Restore creates the objects in d. No other goroutine may use the vhost yet. storage returns the storage of a queue with this number. A
-// [queue.Restorer] must fill and start the queues that Restore returns.
+// Restore creates the objects in d. No other goroutine may use the vhost yet. storage
+// returns the storage of a queue with this number. A [queue.Restorer] must fill and start
+// the queues that Restore returns.
 func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
 	defer v.maker.startRestoring()()
 	v.policyTable.restore(d.policies)
@@ -339,8 +344,9 @@ func (v *VHost) Definitions() (all []byte) {
 	return all
 }
 
-// parts yields the definitions of everything durable in parts. It holds mu for reading while it makes and yields a part, which is valid
-// until the next one. An object that is deleted between two parts is missing in the later ones.
+// parts yields the definitions of everything durable in parts. It holds mu for reading
+// while it makes and yields a part, which is valid until the next one. An object that is
+// deleted between two parts is missing in the later ones.
 func (v *VHost) parts() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var b []byte
@@ -359,8 +365,9 @@ func (v *VHost) parts() iter.Seq[[]byte] {
 	}
 }
 
-// definers returns functions that append the definitions of everything durable, in an order in which they can be replayed. A function
-// skips an object that no longer exists. Its caller holds mu.
+// definers returns functions that append the definitions of everything durable, in an order
+// in which they can be replayed. A function skips an object that no longer exists. Its
+// caller holds mu.
 func (v *VHost) definers() []definitionAppender {
 	v.topology.mu.RLock()
 	defer v.topology.mu.RUnlock()

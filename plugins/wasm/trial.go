@@ -10,8 +10,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Before a module serves queues, a separate instance of it is called about ordinary messages. That instance is then discarded, so that nothing
-// of the trial remains: no counts, no state, no failures of the policy.
+// Before a module serves queues, a separate instance of it is called about ordinary
+// messages. That instance is then discarded, so that nothing of the trial remains: no
+// counts, no state, no failures of the policy.
 
 // trial is the result of trying a module.
 type trial struct {
@@ -43,14 +44,16 @@ type HookCost struct {
 	Untried bool `json:"untried,omitempty"`
 }
 
-// The limits of a trial. Each question is asked twice, and the second call is measured, because a guest may still prepare itself in the first
-// one. Then a call has many messages, so that a garbage collection, or a lack of memory, happens in the trial and not in service.
+// The limits of a trial. Each question is asked twice, and the second call is measured,
+// because a guest may still prepare itself in the first one. Then a call has many messages,
+// so that a garbage collection, or a lack of memory, happens in the trial and not in
+// service.
 const (
 	trialStart    = hook.Instant(1_767_571_200_000_000_000) // 2026-01-05T00:00:00Z, a Monday
 	trialMany     = 64
 	trialMessages = 16_384
-	// trialFuel ends a trial successfully. In total, the trial takes at most as long as this fuel and one more call, the most expensive one that
-	// is allowed.
+	// trialFuel ends a trial successfully. In total, the trial takes at most as long as
+	// this fuel and one more call, the most expensive one that is allowed.
 	trialFuel = 250_000_000
 )
 
@@ -91,7 +94,8 @@ func (bare) HeaderInt(int, string) (int64, bool)   { return 0, false }
 func (bare) HeaderText(int, string) ([]byte, bool) { return nil, false }
 func (bare) Deaths(int) int                        { return 0 }
 
-// tryOut tries a policy with its intended settings in a temporary version. settings returns the marks of which settings were read.
+// tryOut tries a policy with its intended settings in a temporary version. settings returns
+// the marks of which settings were read.
 func tryOut(p *policy, c *compiled, o Options) (t *trial, settings map[string]*setting, err error) {
 	v, err := standIn(p, c, o, false)
 	if err != nil {
@@ -124,8 +128,9 @@ func standIn(p *policy, c *compiled, o Options, blank bool) (*version, error) {
 	return v, err
 }
 
-// readsText reports whether a module reads its configuration as text. The host cannot observe that directly. But guests are deterministic: with
-// a different text, a module that reads it fails, or uses a different amount of fuel.
+// readsText reports whether a module reads its configuration as text. The host cannot
+// observe that directly. But guests are deterministic: with a different text, a module that
+// reads it fails, or uses a different amount of fuel.
 func readsText(p *policy, c *compiled, o Options, profile []int64) bool {
 	if !c.exports[abi.ExportBuffer] {
 		return false
@@ -171,8 +176,8 @@ func (x *exam) profile() []int64 {
 	return append(p, x.spent())
 }
 
-// questions calls each hook that the module uses: all of them about one message first, so that an expensive hook does not prevent others from
-// being tried.
+// questions calls each hook that the module uses: all of them about one message first, so
+// that an expensive hook does not prevent others from being tried.
 func (x *exam) questions() {
 	var used []abi.Hook
 	for h := range abi.Hooks {

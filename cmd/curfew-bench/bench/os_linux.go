@@ -10,8 +10,9 @@ import (
 
 const clockMonotonic = 1
 
-// timerFD sleeps on a timerfd through the runtime's poller. It is as precise as the kernel's timers (tens of microseconds), and unlike
-// a blocking nanosleep does not occupy a processor that other goroutines could use.
+// timerFD sleeps on a timerfd through the runtime's poller. It is as precise as the
+// kernel's timers (tens of microseconds), and unlike a blocking nanosleep does not occupy a
+// processor that other goroutines could use.
 type timerFD struct {
 	fd   int
 	file *os.File
@@ -52,7 +53,8 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// ownSession has a process start in its own session, and therefore in its own scheduling group.
+// ownSession starts a process in its own session, and therefore in its own scheduling
+// group.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // syncData makes the writes to a file durable.

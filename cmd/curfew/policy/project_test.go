@@ -66,7 +66,6 @@ func TestProjects(t *testing.T) {
 
 // countsFromEntering checks that if the policy is called again about a message, the message gets the same deadline as before. Otherwise, after a
 // failure or a load with --recompute, it would wait for its whole TTL once more.
-// --recompute, it would wait for its whole TTL once more.
 func countsFromEntering(t *testing.T, file string) {
 	t.Helper()
 	module, err := os.ReadFile(file)

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// source is the JSON of an object that was parsed. It is read again once something is wrong with a member, to say where that is. It belongs to one
-// goroutine.
+// source is the JSON of an object that was parsed. It is read again once something is wrong
+// with a member, to say where that is. It belongs to one goroutine.
 type source struct {
 	text  []byte
 	lists map[string][]int // where the elements of the object's lists begin; nil until something is wrong with one
@@ -38,13 +38,14 @@ func (p path) String() string {
 	return b.String()
 }
 
-// where returns the path and the position of a member: its name's if that is wrong, else its value's. Without the source it returns the path.
+// where returns the path and the position of a member: its name's if that is wrong, else
+// its value's. Without the source it returns the path.
 func (s *source) where(p path, name bool) string {
 	if s == nil {
 		return p.String()
 	}
 	offset, ok := s.find(p, name)
-	if !ok { // a value that somebody made of another one
+	if !ok { // the value was made from another one
 		return p.String()
 	}
 	return p.String() + ": " + position(s.text, offset)
@@ -57,7 +58,8 @@ func position(text []byte, offset int) string {
 	return fmt.Sprintf("line %d, column %d", bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[line:])+1)
 }
 
-// find returns where the value at the end of a path begins or, with name, the name that it has. Of members with one name the last counts.
+// find returns where the value at the end of a path begins or, with name, the name that it
+// has. Of members with one name the last counts.
 func (s *source) find(p path, name bool) (offset int, ok bool) {
 	from := 0
 	if list, index, isElement := p.element(); isElement {
@@ -83,7 +85,8 @@ func (p path) element() (list string, index int, ok bool) {
 	return list, index, isMember && isElement
 }
 
-// elements returns where the elements of a list begin. It reads the JSON once, because many elements of a file may be wrong.
+// elements returns where the elements of a list begin. It reads the JSON once, because many
+// elements of a file may be wrong.
 func (s *source) elements(list string) []int {
 	if s.lists == nil {
 		s.lists = map[string][]int{}

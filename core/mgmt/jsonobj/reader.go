@@ -13,8 +13,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Reader reads the members of a JSON object that a client has sent, and keeps the first error. Callers read all they need and
-// look at [Reader.Err] before they use any of it.
+// Reader reads the members of a JSON object that a client has sent, and keeps the first
+// error. Callers read all they need and look at [Reader.Err] before they use any of it.
 type Reader struct {
 	members map[string]any
 	err     *error  // shared with the readers of inner objects
@@ -44,12 +44,14 @@ func ReadWithin(l Limits, b []byte, err error) *Reader {
 // ReaderOf returns a reader of an object of [Parse]. It belongs to the reader from now on.
 func ReaderOf(members map[string]any) *Reader { return &Reader{members: members, err: new(error)} }
 
-// Element returns a reader, with errors of its own, of the object that is an element of a list. It knows where that is.
+// Element returns a reader, with errors of its own, of the object that is an element of a
+// list. It knows the position of the object.
 func (r *Reader) Element(list string, index int, members map[string]any) *Reader {
 	return &Reader{members: members, err: new(error), source: r.source, path: r.path.to(list, index)}
 }
 
-// Unplaced returns a reader of the same object that says of no error where it is: to find that out takes time.
+// Unplaced returns a reader of the same object whose errors have no positions, because
+// finding these takes time.
 func (r *Reader) Unplaced() *Reader { return &Reader{members: r.members, err: r.err, path: r.path} }
 
 // Position returns where the object begins, as line and column, or "" if that is unknown.
@@ -260,8 +262,8 @@ func (r *Reader) Uint(key string, most uint64) uint64 {
 	return n
 }
 
-// Object returns a reader of an inner object. Absent, null and an empty list, which some languages make of an empty map, are
-// empty.
+// Object returns a reader of an inner object. Absent, null and an empty list, which some
+// languages make of an empty map, are empty.
 func (r *Reader) Object(key string) *Reader {
 	o, ok := AsObject(r.members[key]).(map[string]any)
 	if !ok {
@@ -273,8 +275,8 @@ func (r *Reader) Object(key string) *Reader {
 	return &Reader{members: o, err: r.err, source: r.source, path: r.path.to(key)}
 }
 
-// AsObject makes an object of a list of pairs, [["max-length",1000]], which is how RabbitMQ's own rabbitmqctl exports some.
-// It returns anything else unchanged.
+// AsObject makes an object of a list of pairs, [["max-length",1000]], which is how
+// RabbitMQ's own rabbitmqctl exports some. It returns anything else unchanged.
 func AsObject(v any) any {
 	list, ok := v.([]any)
 	if !ok {

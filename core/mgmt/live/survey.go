@@ -12,8 +12,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Survey describes all queues as they were when a reader last asked. A collection looks only at queues that have changed since the one
-// before. Without readers the survey forgets the queues, because it would keep deleted ones in memory. Any goroutine may use it.
+// Survey describes all queues as they were when a reader last asked. A collection looks
+// only at queues that have changed since the one before. Without readers the survey forgets
+// the queues, because it would keep deleted ones in memory. Any goroutine may use it.
 type Survey struct {
 	vhosts func() []*vhost.VHost
 	clock  clock.Clock
@@ -26,7 +27,7 @@ type Survey struct {
 	worked time.Duration
 	all    []*Entry // of all tenants
 	from   int      // index in all of the queue that the next collection begins with
-	behind bool     // there was no time to count one
+	behind bool     // there was no time to count the deadlines of a queue
 
 	mu      sync.Mutex // guards the fields below; during a collection it is held for one entry at a time
 	tenants []*Tenant  // by name
@@ -50,8 +51,9 @@ const (
 	// stretch is how long a collection works between two pauses for other goroutines.
 	stretch = 200 * time.Microsecond
 	pause   = 500 * time.Microsecond
-	// mostCounting is how long a collection may work before it leaves deadlines to the next collection, for queues that have changed;
-	// mostFirst is the same for queues that were never counted.
+	// mostCounting is how long a collection may work before it leaves deadlines to the next
+	// collection, for queues that have changed; mostFirst is the same for queues that were
+	// never counted.
 	mostCounting = 20 * time.Millisecond
 	mostFirst    = 250 * time.Millisecond
 )
@@ -64,8 +66,8 @@ func NewSurvey(vhosts func() []*vhost.VHost, now clock.Clock) *Survey {
 	return s
 }
 
-// Read calls fn with all queues as they are now, or were within the last second. fn may use the reading until it returns. fn must not
-// block.
+// Read calls fn with all queues as they are now, or were within the last second. fn may use
+// the reading until it returns. fn must not block.
 func (s *Survey) Read(fn func(*Reading)) {
 	s.once.do(s.clock, s.collect)
 	s.mu.Lock()
@@ -156,8 +158,9 @@ func (s *Survey) list() {
 	s.listAll()
 }
 
-// listAll lists the queues of all tenants. The next collection still begins with the same queue, or with the first one if that queue is
-// gone: without this, the last queues would never be counted where queues come and go all the time.
+// listAll lists the queues of all tenants. The next collection still begins with the same
+// queue, or with the first one if that queue is gone: without this, the last queues would
+// never be counted where queues come and go all the time.
 func (s *Survey) listAll() {
 	var turn *Entry
 	if s.from < len(s.all) {
@@ -170,8 +173,8 @@ func (s *Survey) listAll() {
 	s.from = max(slices.Index(s.all, turn), 0)
 }
 
-// relist makes a list consist of these queues, by name: it keeps the entries of known queues, and adds entries for new ones. The caller
-// holds mu.
+// relist makes a list consist of these queues, by name: it keeps the entries of known
+// queues, and adds entries for new ones. The caller holds mu.
 func (s *Survey) relist(list *[]*Entry, all []*queue.Mailbox, v *vhost.VHost) {
 	old, number := *list, s.number+1
 	if len(old)+len(all) == 0 {

@@ -1,5 +1,6 @@
-// Package page is the page for people on the management port: files for a browser, joined as they are written, and their HTTP headers. The
-// page gets its data from the HTTP API, and changes the broker through it. This package does not know the broker.
+// Package page is the page for people on the management port: files for a browser, joined
+// as they are written, and their HTTP headers. The page gets its data from the HTTP API,
+// and changes the broker through it. This package does not know the broker.
 package page
 
 import (
@@ -42,7 +43,7 @@ type file struct {
 
 // Page serves the files. Any goroutine may use it.
 type Page struct {
-	files func() map[string]*file // by path; made when somebody looks
+	files func() map[string]*file // by path; made at the first call
 }
 
 // New returns the page.
@@ -89,8 +90,9 @@ var (
 	indents  = regexp.MustCompile(`(?m)^[ \t]+|[ \t]+$`)
 )
 
-// bare returns a module or a style sheet without comments and indentation. Lines stay, so that errors lead to them: the name of
-// each module stands before it. No string has more than one line; a test looks after it.
+// bare returns a module or a style sheet without comments and indentation. Lines stay, so
+// that errors lead to them: the name of each module stands before it. No string has more
+// than one line; a test looks after it.
 func bare(name string, text []byte) []byte {
 	switch path.Ext(name) {
 	case ".js":
@@ -147,7 +149,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// matches reports whether lists of tags have this one, or stand for any [RFC 9110 13.1.2]. Proxies that compress make a tag weak.
+// matches reports whether lists of tags have this one, or stand for any [RFC 9110 13.1.2].
+// Proxies that compress make a tag weak.
 func matches(lists []string, etag string) bool {
 	for _, list := range lists {
 		for tag := range strings.SplitSeq(list, ",") {

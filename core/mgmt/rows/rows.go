@@ -1,5 +1,6 @@
-// Package rows orders the rows of lists: it picks the first rows of a node, merges the rows of several nodes, and finds a page of them. It
-// knows neither HTTP nor the contents of a row.
+// Package rows orders the rows of lists: it picks the first rows of a node, merges the rows
+// of several nodes, and finds a page of them. It knows neither HTTP nor the contents of a
+// row.
 package rows
 
 import (
@@ -41,7 +42,7 @@ func keyOf(v any) key {
 		if whole, err := v.Int64(); err == nil {
 			return keyOfWhole(whole)
 		}
-		n, _ := v.Float64() // one that is too large is infinite
+		n, _ := v.Float64() // a number that is too large becomes infinite
 		return key{rank: number, number: n}
 	case bool:
 		if v {
@@ -56,14 +57,15 @@ func keyOf(v any) key {
 
 func keyOfWhole(n int64) key {
 	k := key{rank: number, number: float64(n)}
-	const exact = 1 << 53 // up to that floats have every whole number
+	const exact = 1 << 53 // floats represent every whole number up to this one
 	if n > exact || n < -exact {
 		k.whole = n
 	}
 	return k
 }
 
-// Compare orders JSON values as RabbitMQ does: absent ones, numbers, booleans, texts, and then all others, which are equal.
+// Compare orders JSON values as RabbitMQ does: absent ones, numbers, booleans, texts, and
+// then all others, which are equal.
 func Compare(a, b any) int {
 	k, l := keyOf(a), keyOf(b)
 	if k.rank == text && l.rank == text {
@@ -139,7 +141,7 @@ func (o Order) First(items, n int, key func(at int) any) []Place {
 // Row is an element of a list.
 type Row struct {
 	Keys
-	N     int // rows with these keys that it stands for, without a value; 0 = it is one row
+	N     int // number of rows with these keys that the Row stands for, without a Value; 0 = it is one row
 	Value any
 }
 
@@ -206,7 +208,8 @@ func (m *Merge) take() (*Row, *Run) {
 	return row, first
 }
 
-// Counted returns a function that returns rows without values. Each stands for a sequence of rows of next with equal keys.
+// Counted returns a function that returns rows without values. Each stands for a sequence
+// of rows of next with equal keys.
 func Counted(next func() (*Row, error)) func() (*Row, error) {
 	var kept *Row // the first row of the sequence
 	return func() (*Row, error) {
@@ -230,11 +233,13 @@ func Counted(next func() (*Row, error)) func() (*Row, error) {
 // Range is a part of a node's rows, in their order.
 type Range struct{ From, To int }
 
-// Ranges takes all rows up to the end of a page, and returns the range of each node's rows on it. The page has size rows behind the first
-// from.
+// Ranges takes all rows up to the end of a page, and returns the range of each node's rows
+// on it. The page has size rows behind the first from.
 //
-// Rows that stand for many are enough for that. Example: two nodes have 1,000 queues each in their own vhosts, and the page has 100 rows
-// behind 950. The rows "1,000 in a" and "1,000 in b" say that rows 950 to 999 of the first node are on the page, and 0 to 49 of the second.
+// The rows of Counted are enough for that. Example: two nodes have 1,000 queues each in
+// their own vhosts, and the page has 100 rows behind 950. The rows "1,000 in a" and "1,000
+// in b" say that rows 950 to 999 of the first node are on the page, and 0 to 49 of the
+// second.
 func (m *Merge) Ranges(from, size int) map[string]Range {
 	all := map[string]Range{}
 	for at := 0; at < from+size; {

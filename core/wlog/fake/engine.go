@@ -13,7 +13,7 @@ import (
 type Engine struct {
 	storage *Storage
 	node    *Node // nil = the engine takes shards over from their owners
-	// What follows is guarded by the storage's mutex.
+	// The storage's mutex guards the fields below.
 	logs   []*log
 	closed bool
 }

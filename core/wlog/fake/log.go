@@ -17,7 +17,7 @@ type log struct {
 	epoch   uint64        // term of the node
 	offset  time.Duration // see Offset
 	lost    chan struct{}
-	// What follows is guarded by the storage's mutex.
+	// The storage's mutex guards the fields below.
 	chain wlog.Chain
 	cause error         // nil = it is open
 	begun chan struct{} // closed when the append begun last has ended; nil = none was begun

@@ -19,7 +19,7 @@ type Node struct {
 	id   wlog.NodeID
 	skew time.Duration // how far the node's clock is ahead
 
-	// What follows is guarded by the storage's mutex.
+	// The storage's mutex guards the fields below.
 	lag      time.Duration
 	latency  time.Duration
 	replay   time.Duration
@@ -104,7 +104,7 @@ func (s *Storage) announce() {
 
 // watcher is a subscription to changes of owners.
 type watcher struct {
-	// What follows is guarded by the storage's mutex.
+	// The storage's mutex guards the fields below.
 	pending map[uint32]struct{} // shards that have changed
 	wake    chan struct{}       // capacity 1
 }

@@ -1,7 +1,9 @@
-// Package local is the engine of a broker without a cluster: the logs of package seg, each of which this process owns from the start.
+// Package local is the engine of a broker without a cluster: the logs of package seg, each
+// of which this process owns from the start.
 //
-// It implements what a cluster's engine does, so that package store has one way to take shards over. Nothing in it can fail that seg does
-// not fail at: no shard changes owners, and an entry is durable everywhere once it is on this disk.
+// It implements the interface of a cluster's engine, so that package store has only one way
+// to take shards over. Only its files can fail: no shard changes owners, and an entry is
+// durable everywhere once it is on this disk.
 package local
 
 import (
@@ -25,7 +27,8 @@ type Engine struct {
 
 var _ wlog.Cluster = (*Engine)(nil)
 
-// New returns an engine that owns the shards from 0 to shards-1 of files, which it closes. Only the shards of follow can be followed.
+// New returns an engine that owns the shards from 0 to shards-1 of files, which it closes.
+// Only the shards of follow can be followed.
 func New(files *seg.Engine, shards uint32, follow ...uint32) *Engine {
 	e := &Engine{Engine: files, shards: shards, followed: map[uint32]*followed{}}
 	for _, shard := range follow {
@@ -47,7 +50,8 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 	return e.Resume(ctx, shard, 0, fn)
 }
 
-// Resume implements [wlog.Standby]. It reads the whole log, and leaves out what the caller has.
+// Resume implements [wlog.Standby]. It reads the whole log, and does not pass the entries
+// up to after to fn.
 func (e *Engine) Resume(ctx context.Context, shard uint32, after wlog.Index, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
 	f := e.followed[shard]
 	var all []wlog.Index
@@ -133,7 +137,7 @@ func (e *Engine) Barrier(ctx context.Context, shard uint32) (wlog.Index, error) 
 	}
 }
 
-// Close implements [wlog.Engine]. Whoever follows gets [wlog.ErrClosed].
+// Close implements [wlog.Engine]. Followers get [wlog.ErrClosed].
 func (e *Engine) Close() error {
 	for _, f := range e.followed {
 		f.close()
@@ -141,12 +145,12 @@ func (e *Engine) Close() error {
 	return e.Engine.Close()
 }
 
-// followed is where the entries of a shard are that may be followed.
+// followed lists the entries of a shard for its followers.
 type followed struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	log     wlog.Log   // nil = the shard is not open
-	entries []entry    // those that are not trimmed, in order
-	trimmed wlog.Index // the last entry that is
+	entries []entry    // that are not trimmed, in order
+	trimmed wlog.Index // the last trimmed entry
 	changed chan struct{}
 	closed  bool
 }
@@ -174,13 +178,14 @@ func (f *followed) begin(log wlog.Log, all []wlog.Index, sizes []int) {
 	f.announce()
 }
 
-// announce wakes all that wait for a change. The caller holds mu.
+// announce wakes all goroutines that wait for a change. The caller holds mu.
 func (f *followed) announce() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// next returns the first entry behind an index, or what to wait for.
+// next returns the first entry behind an index or, if there is none yet, a channel that is
+// closed at the next change.
 func (f *followed) next(last wlog.Index) (n upcoming, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,14 +208,15 @@ func (f *followed) after(last wlog.Index) int {
 	return n
 }
 
-// isCurrent reports whether an entry is still to be followed.
+// isCurrent reports whether an entry can still be read.
 func (f *followed) isCurrent(n upcoming) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.closed && f.log == n.log && n.at > f.trimmed
 }
 
-// last returns the index of the last entry, 0 for none, or what to wait for.
+// last returns the index of the last entry, 0 for none. While the shard is not open, it
+// returns a channel that is closed at the next change.
 func (f *followed) last() (at wlog.Index, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

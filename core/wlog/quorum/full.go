@@ -11,23 +11,26 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A disk that is full to the last byte must not stop a replica for ever. Raft's writes may be neither reordered nor left out, except for
-// entries that are to be replaced, because other nodes may rely on them. The records that would free the disk come behind the write that
-// does not fit. An example:
+// A disk that is full to the last byte must not stop a replica for ever. Raft's writes may
+// be neither reordered nor left out, except for entries that are to be replaced, because
+// other nodes may rely on them. The records that would free the disk come behind the write
+// that does not fit. An example:
 //
 //	The disk holds entries 1-900, and is full. Entry 901 (1 MB) does not fit.
 //	Entries 902-950 wait behind it. Entry 950 says that no entry before 940 is needed.
 //	A replica that waits for space for 901 waits for ever.
 //
-// So the shard's owner also states in the stamp of its messages how far the log may be trimmed (stamp.go). After a refused write the
-// replica first writes only records that free space: a trim, or a new beginning of the log. In the example the message with entry 950 is
-// stamped 940. The replica trims through 900, writes 901 to 950, and trims through 939. Meanwhile the other nodes continue without the
-// replica.
+// So the shard's owner also states in the stamp of its messages how far the log may be
+// trimmed (stamp.go). After a refused write the replica first writes only records that free
+// space: a trim, or a new beginning of the log. In the example the message with entry 950
+// is stamped 940. The replica trims through 900, writes 901 to 950, and trims through 939.
+// Meanwhile the other nodes continue without the replica.
 //
-// The trim relies on entries that a majority has and that the replica may still lack. Until the replica has them, its log alone is
-// incomplete, see [Refound].
+// The trim relies on entries that a majority has and that the replica may still lack. Until
+// the replica has them, its log alone is incomplete, see [Refound].
 
-// refused takes back a write that the local log has refused, and of which nothing was written. nextWrite returns it in parts.
+// refused takes back a write that the local log has refused, and of which nothing was
+// written. nextWrite returns it in parts.
 func (g *group) refused(w *write) {
 	g.writes = append(split(w.messages), g.writes...)
 	g.dropReplaced()
@@ -64,8 +67,9 @@ func split(ms []*raftpb.Message) []*raftpb.Message {
 	return append([]*raftpb.Message{first, rest}, ms[1:]...)
 }
 
-// large returns the size of the next write if the last write was refused and the next one frees nothing and is too large to be tried just
-// so; else 0. The caller probes for that space first.
+// large returns the size of the next write if the caller has to probe for space first: the
+// last write was refused, and the next one is large and frees nothing. Otherwise it returns
+// 0.
 func (g *group) large() int {
 	if !g.full || len(g.writes) == 0 {
 		return 0
@@ -78,9 +82,10 @@ func (g *group) large() int {
 	return size
 }
 
-// attest reports to Raft, in the present term, which entries are on the disk and will not be replaced. Raft ignores the reports of writes
-// of earlier terms, and the report in this term would come behind the waiting writes. Without attest Raft would not apply the entries on
-// the disk, and so would not trim them.
+// attest reports to Raft, in the present term, which entries are on the disk and will not
+// be replaced. Raft ignores the reports of writes of earlier terms, and the report in this
+// term would come behind the waiting writes. Without attest Raft would not apply the
+// entries on the disk, and so would not trim them.
 func (g *group) attest() {
 	last := g.disk.last().index
 	for _, m := range g.writes {
@@ -112,9 +117,10 @@ func (g *group) queue(m *raftpb.Message) {
 	}
 }
 
-// dropReplaced drops waiting entries that later messages replace: they need space, and their replacements may need less. With entries 5-9
-// and then 7-8 waiting, the first message keeps 5-6. Answers that claim a dropped entry go with it; only an owner of an earlier term would
-// read them. Raft knows that it has replaced the entries.
+// dropReplaced drops waiting entries that later messages replace: they need space, and
+// their replacements may need less. With entries 5-9 and then 7-8 waiting, the first
+// message keeps 5-6. Answers that claim a dropped entry go with it; only an owner of an
+// earlier term would read them. Raft knows that it has replaced the entries.
 func (g *group) dropReplaced() {
 	from := uint64(math.MaxUint64) // entries from this index on are replaced
 	for _, m := range slices.Backward(g.writes) {
@@ -138,8 +144,8 @@ func (g *group) dropReplaced() {
 	}
 }
 
-// claimless reports whether an answer claims no entry to be on the disk. A leader needs such an answer to find out which entries the node
-// lacks, or that there is a later term.
+// claimless reports whether an answer claims no entry to be on the disk. A leader needs
+// such an answer to find out which entries the node lacks, or that there is a later term.
 func claimless(m *raftpb.Message) bool {
 	return m.GetReject() || m.GetType() == raftpb.MsgAppResp && m.GetIndex() == 0
 }
@@ -170,8 +176,9 @@ func (g *group) dropRepeats() {
 	g.writes = kept
 }
 
-// repeats reports whether m has nothing to write, and each of its answers also waits for a message in before, at or behind the last one
-// that has something to write. A full disk collects many such messages.
+// repeats reports whether m has nothing to write, and each of its answers also waits for a
+// message in before, at or behind the last one that has something to write. A full disk
+// collects many such messages.
 func repeats(m *raftpb.Message, before []*raftpb.Message) bool {
 	if brings(m) {
 		return false
@@ -230,8 +237,8 @@ func (g *group) beginning() int {
 	return -1
 }
 
-// skipTo returns a write that makes the log go on where the i-th message says. It voids the entries of the messages before, whose answers
-// are sent as if they had been written.
+// skipTo returns a write that makes the log go on where the i-th message says. It voids the
+// entries of the messages before, whose answers are sent as if they had been written.
 func (g *group) skipTo(i int) *write {
 	w := g.newWrite(wlog.Trimming, i+1)
 	g.encodeHardState(w, false, true, 0)

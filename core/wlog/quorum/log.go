@@ -44,14 +44,15 @@ type proposal struct {
 	crowded bool // see crowd
 }
 
-// settle sends the result of the append to its caller. An error ends the log first, because no entry may follow a missing one.
+// settle sends the result of the append to its caller. An error ends the log first, because
+// no entry may follow a missing one.
 func (p *proposal) settle(a wlog.Appended) {
 	p.release()
 	p.tell(a)
 }
 
-// tell is settle for an entry that is not in the local log yet. The entry keeps its space there, and is written together with others that
-// wait.
+// tell is settle for an entry that is not in the local log yet. The entry keeps its space
+// there, and is written together with others that wait.
 func (p *proposal) tell(a wlog.Appended) {
 	if a.Err != nil {
 		p.log.lose()
@@ -70,7 +71,8 @@ func (p *proposal) crowd() {
 	p.log.bytes.Add(p.space())
 }
 
-// space returns the upper bound of the bytes that the entry takes in the local log, with the records that are written with it.
+// space returns the upper bound of the bytes that the entry takes in the local log, with
+// the records that are written with it.
 func (p *proposal) space() int64 {
 	if p.crowded {
 		return int64(len(p.entry) + bodyHeaderSize + entryHeaderSize)
@@ -100,7 +102,8 @@ func (l *ownedLog) lose() {
 	}
 }
 
-// yield ends the log because another owner on this node takes over, and waits for the appends on their way. l may be nil.
+// yield ends the log because another owner on this node takes over, and waits for the
+// appends on their way. l may be nil.
 func (l *ownedLog) yield() {
 	if l == nil {
 		return
@@ -111,8 +114,8 @@ func (l *ownedLog) yield() {
 	l.flying.Wait()
 }
 
-// Append implements [wlog.Log]. It returns when a majority of the nodes has the entry on its disks, or when the node has lost the shard. A
-// context does not interrupt it.
+// Append implements [wlog.Log]. It returns when a majority of the nodes has the entry on
+// its disks, or when the node has lost the shard. A context does not interrupt it.
 func (l *ownedLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	answer, err := l.Begin(entry, purpose)
 	if err != nil {
@@ -152,8 +155,8 @@ func (l *ownedLog) fail(err error) error {
 	return err
 }
 
-// propose proposes an entry, on the replica's goroutine. During a transfer of the shard the entry waits, because the transfer may fail and
-// leave the shard to this node.
+// propose proposes an entry, on the replica's goroutine. During a transfer of the shard the
+// entry waits, because the transfer may fail and leave the shard to this node.
 func (r *replica) propose(p *proposal) {
 	if r.log != p.log || p.log.err() != nil {
 		p.refuse(wlog.ErrLost)
@@ -223,7 +226,8 @@ func (l *ownedLog) Room() int64 {
 	return max(0, min(l.r.disk.log.Room(), l.r.room.Load())-l.bytes.Load())
 }
 
-// Least implements [wlog.Log]: what a majority of the nodes says.
+// Least implements [wlog.Log]: the first purpose for which a majority of the nodes has
+// space.
 func (l *ownedLog) Least() wlog.Purpose { return wlog.Purpose(l.r.least.Load()) }
 
 // Reserve implements [wlog.Log]. It also fails if a majority of the nodes has no space for the purpose.

@@ -20,8 +20,9 @@ import (
 //	anew       index u64 | term u64 | configuration       all entries are void, and the log goes on behind index
 //	time       term u64 | ahead i64                       the time of the term's owner is ahead of the machine's clock by at least ahead ns
 //
-// A configuration is four lists of nodes (voters, learners, outgoing voters, next learners), each n u8 | n × u64, and autoLeave u8. Numbers
-// are little-endian. An entry replaces the entry with the same index and all entries behind that.
+// A configuration is four lists of nodes (voters, learners, outgoing voters, next
+// learners), each n u8 | n × u64, and autoLeave u8. Numbers are little-endian. An entry
+// replaces the entry with the same index and all entries behind that.
 const (
 	recHardState = 1 + iota
 	recEntry
@@ -39,8 +40,8 @@ const (
 // position is the place of an entry in a log. Two entries with the same position are the same entry.
 type position struct{ index, term uint64 }
 
-// hardState is the state that a replica must not forget: the latest term, its vote in that term, and the index through which entries are
-// committed.
+// hardState is the state that a replica must not forget: the latest term, its vote in that
+// term, and the index through which entries are committed.
 type hardState struct{ term, vote, commit uint64 }
 
 func hardStateOf(m *raftpb.Message) (h hardState, some bool) {
@@ -162,8 +163,8 @@ func (d *disk) replay(at wlog.Index, b []byte) error {
 	return nil
 }
 
-// replayEntry is put during a replay. A trimmed local log may still have some trimmed entries and beginnings, from any of them on. So there
-// may be gaps, each followed by a beginning.
+// replayEntry is put during a replay. A trimmed local log may still have its latest trimmed
+// entries and beginnings. So there may be gaps, each followed by a beginning.
 func (d *disk) replayEntry(index uint64, e stored) error {
 	if index > 0 && (index <= d.base.index || index > d.last().index+1) {
 		d.base, d.entries, d.begun = position{index: index - 1}, nil, false

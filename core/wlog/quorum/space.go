@@ -49,7 +49,8 @@ func (r *replica) space() space {
 	return s
 }
 
-// roomStep is what statements of the room are rounded down to, so that most of them repeat the one before.
+// roomStep is the unit to which statements of the room are rounded down, so that most of
+// them repeat the one before.
 const roomStep = 64 << 10
 
 // littleRoom is the room below which an idle replica looks at it once in an election
@@ -143,8 +144,9 @@ func (r *replica) weigh() {
 	r.room.Store(all.room)
 }
 
-// Each entry states the index before which no entry is needed. If no entry follows, the owner states the index in an entry of its own. On a
-// full disk such an entry is necessary: no other entry fits before the log is trimmed.
+// Each entry states the index before which no entry is needed. If no entry follows, the
+// owner states the index in an entry of its own. On a full disk such an entry is necessary:
+// no other entry fits before the log is trimmed.
 
 // tell passes the owner's trim to the group, which stamps messages with it.
 func (r *replica) tell() {
@@ -153,7 +155,8 @@ func (r *replica) tell() {
 	}
 }
 
-// trimIdle proposes the owner's trim as an entry of its own, unless an entry is on its way or the trim would free little.
+// trimIdle proposes the owner's trim as an entry of its own, unless an entry is on its way
+// or the trim would free little.
 func (r *replica) trimIdle() {
 	if r.idle++; r.log == nil || len(r.pending)+len(r.held)+len(r.due) > 0 {
 		r.idle = 0
@@ -164,17 +167,20 @@ func (r *replica) trimIdle() {
 	}
 }
 
-// idleTicks is after how many ticks without an entry the owner proposes its trim, however little it frees. From then on the log of a node
-// that has trimmed by a stamp, because its disk was full, is complete.
+// idleTicks is after how many ticks without an entry the owner proposes its trim, however
+// little it frees. From then on the log of a node that has trimmed by a stamp, because its
+// disk was full, is complete.
 const idleTicks = 5 * electionTicks
 
-// lacksTrim reports whether the trim should be proposed: no entry has stated it yet, and it frees many bytes or the shard is idle.
+// lacksTrim reports whether the trim should be proposed: no entry has stated it yet, and it
+// frees many bytes or the shard is idle.
 func (g *group) lacksTrim(before uint64, idle bool) bool {
 	d := g.disk
 	return g.owner > 0 && before > max(g.head.trim, g.proposed.trim) && (idle || d.between(d.base.index, before-1) >= g.options.trimBytes)
 }
 
-// proposeTrim proposes an entry without a body that states a trim. If Raft refuses or loses the entry, nothing has happened.
+// proposeTrim proposes an entry without a body that states a trim. If Raft refuses or loses
+// the entry, nothing has happened.
 func (g *group) proposeTrim(before uint64) {
 	if g.node.Propose(binary.LittleEndian.AppendUint64(nil, before)) == nil {
 		g.proposed.raise(bodyHeader{trim: before})

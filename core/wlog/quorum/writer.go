@@ -11,7 +11,7 @@ import (
 // job is one request to the local log.
 type job struct {
 	probe int  // make space for so many bytes, and write nothing; 0 = no probe
-	look  bool // only look how much space there is
+	look  bool // only ask how much space there is
 	write *write
 	trim  wlog.Index // trim before this entry; 0 = do not trim
 	at    wlog.Index
@@ -43,7 +43,8 @@ func (r *replica) write(ctx context.Context) {
 	close(r.done)
 }
 
-// look notes how much space the local log has. That may wait for the disk, as nothing else than write may.
+// look notes how much space the local log has. That may wait for the disk, so only the
+// write goroutine calls look.
 func (r *replica) look() {
 	r.localRoom.Store(min(r.disk.log.Room()&^(roomStep-1), plenty))
 }
@@ -87,8 +88,9 @@ func (r *replica) wrote(j job) error {
 	return err
 }
 
-// reserve makes space in the local log for an entry of the shard. It fails with ErrFull if a majority of the nodes has no space. A disk may
-// never answer, so reserve returns when lost is closed: the appending goroutine has clients to answer.
+// reserve makes space in the local log for an entry of the shard. It fails with ErrFull if
+// a majority of the nodes has no space. A disk may never answer, so reserve returns when
+// lost is closed: the appending goroutine has clients to answer.
 func (r *replica) reserve(size int, purpose wlog.Purpose, lost <-chan struct{}) error {
 	if purpose < wlog.Purpose(r.least.Load()) {
 		return wlog.ErrFull
@@ -119,8 +121,9 @@ func (r *replica) stalled() bool {
 	return r.writing && time.Since(r.since) >= r.stall || since != nil && time.Since(*since) >= r.stall
 }
 
-// fail notes that the local log has failed. A leader stays in office until another node has taken over: it may send entries that it has not
-// written, and its own copy counts for no confirmation any more.
+// fail notes that the local log has failed. A leader stays in office until another node has
+// taken over: it may send entries that it has not written, and its own copy counts for no
+// confirmation any more.
 func (r *replica) fail(err error) {
 	r.failed = err
 	if r.log != nil {

@@ -15,7 +15,7 @@ import (
 type pool struct {
 	maker
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed sync.Cond  // signalled when busy becomes false
 	next    *segment   // prepared; nil = not yet
 	number  uint32     // of next, or of the one to prepare: never that of a segment in use

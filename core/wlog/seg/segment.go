@@ -26,13 +26,16 @@ import (
 //	----------+--------+--------+
 //	           56       60       64
 //
-// Entries follow, each at a multiple of 8, with zeros in between. The last entry of a closed segment is a filler up to the end of the file.
-// If less space than an entry's header is left there, it is zeros instead.
+// Entries follow, each at a multiple of 8, with zeros in between. The last entry of a
+// closed segment is a filler up to the end of the file. If less space than an entry's
+// header is left there, it is zeros instead.
 //
-// salt is chosen at random whenever a file becomes a segment, and is part of the checksum of every entry. epoch is that of the shard's
-// owner at that time, and prepared is the log's time then, in nanoseconds since the Unix epoch. The checksum is CRC-32C of the bytes before
-// it. Magic, version and checksum have the same place in every version of the format. Versions 1 and 2 differ only in what the caller has in
-// its logs, see [Options]: a program that knows version 1 refuses logs of version 2.
+// salt is chosen at random whenever a file becomes a segment, and is part of the checksum
+// of every entry. epoch is that of the shard's owner at that time, and prepared is the
+// log's time then, in nanoseconds since the Unix epoch. The checksum is CRC-32C of the
+// bytes before it. Magic, version and checksum have the same place in every version of the
+// format. Versions 1 and 2 differ only in the format of the caller's entries, see
+// [Options]: a program that knows only version 1 refuses logs of version 2.
 const (
 	segmentMagic   = "curfewlg"
 	segmentVersion = 2 // the latest that this program reads
@@ -84,7 +87,8 @@ func (g *segment) header(shard uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// open opens a segment and reads its header. A segment with a damaged header is returned with bad set. The error may be a wlog.ErrNewer.
+// open opens a segment and reads its header. A segment with a damaged header is returned
+// with bad set. The error may be a wlog.ErrNewer.
 func open(fsys vfs.FS, f named, mode vfs.Mode) (*segment, error) {
 	file, err := fsys.Open(f.Name, mode)
 	if err != nil {
@@ -160,15 +164,17 @@ func (g *segment) damage(off int64, reason string) *Damage {
 	return &Damage{File: g.name, Offset: off, Reason: reason}
 }
 
-// maker makes segments. A file gets the name of a segment only when its header is on the disk, and space for the rest is allocated. So a
-// file with that name and without a valid header is damaged, and an append needs no space.
+// maker makes segments. A file gets the name of a segment only when its header is on the
+// disk, and space for the rest is allocated. So a file with that name and without a valid
+// header is damaged, and an append needs no space.
 type maker struct {
 	*storage
 	epoch uint64
 }
 
-// segment makes a segment of size bytes, out of a spare file of that size unless spare is nil. If it fails for lack of space or of
-// descriptors, the spare file can still be used later.
+// segment makes a segment of size bytes, out of a spare file of that size unless spare is
+// nil. If it fails for lack of space or of descriptors, the spare file can still be used
+// later.
 func (m *maker) segment(number uint32, size int64, spare *named) (*segment, error) {
 	file, name, err := m.file(number, size, spare)
 	if err != nil {
@@ -224,7 +230,8 @@ func (m *maker) publish(g *segment, name string) error {
 	return nil
 }
 
-// discard removes a file that did not become a segment, unless it is a spare. If that fails, the next owner tries again.
+// discard removes a file that did not become a segment, unless it is a spare. If that
+// fails, the next owner tries again.
 func (m *maker) discard(file vfs.File, name string, spare *named, reason error) error {
 	err := errors.Join(reason, file.Close())
 	if spare != nil {

@@ -23,7 +23,7 @@ type shardLog struct {
 
 	seen seenSpace
 
-	mu     lock // held during an append and while the log is closed; guards what follows
+	mu     lock // held during an append and while the log is closed; guards the fields below
 	chain  wlog.Chain
 	active *segment
 	end    int64 // where its next entry begins
