@@ -70,9 +70,10 @@ func (a Applied) merged() Definition {
 	return d
 }
 
-// Setting returns the effective value of a queue's or exchange's setting, by its key in policies. If hasArg is set, arg is the declaration's
-// argument "x-"+key ("alternate-exchange" for an exchange); if it applies, it is returned unchanged. Integers of
-// policies are int64.
+// Setting returns the effective value of a queue's or exchange's setting, by its key in
+// policies. If hasArg is set, arg is the declaration's argument "x-"+key
+// ("alternate-exchange" for an exchange); if it applies, it is returned unchanged. Integers
+// of policies are int64.
 func (a Applied) Setting(key string, arg any, hasArg bool, queueType string) (any, bool) {
 	v, rule, ok := a.setting(key)
 	switch {

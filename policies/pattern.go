@@ -11,8 +11,9 @@ import (
 
 // Bounds on the cost of matching one byte of a name.
 const (
-	// maxRepeated is how many steps counted repetitions may add, because they multiply. Steps that are written out are not limited in this way,
-	// because they cost the writer effort, too: a list of a hundred names is acceptable.
+	// maxRepeated is how many steps counted repetitions may add, because they multiply.
+	// Steps that are written out are not limited in this way, because they cost the writer
+	// effort, too: a list of a hundred names is acceptable.
 	maxRepeated = 2000
 	// maxSteps is the limit on all steps of an expression, including names that are substituted into it.
 	maxSteps = 16_000

@@ -56,8 +56,9 @@ func keyOf(name string, a *hook.Argument) *keyRule {
 	return k
 }
 
-// rounded returns a value in which integers of more than 64 bits, which plugins do not know, are replaced by floats. Such integers are refused
-// in any case; this lets the plugin choose the text.
+// rounded returns a value in which integers of more than 64 bits, which plugins do not
+// know, are replaced by floats. Such integers are refused in any case; this lets the plugin
+// choose the text.
 func rounded(v any) any {
 	switch v := v.(type) {
 	case digits:

@@ -75,8 +75,9 @@ func (f Frame) WrongEnd(got byte) *Error {
 	return frameError(f, "{invalid_frame_end_marker,%d}", got)
 }
 
-// BeginBody parses the start of a body frame that NextFrame found incomplete: channel, size, and the part of the payload that has arrived. ok
-// is false if buf starts with anything else.
+// BeginBody parses the start of a body frame that NextFrame found incomplete: channel,
+// size, and the part of the payload that has arrived. ok is false if buf starts with
+// anything else.
 func BeginBody(buf []byte) (channel uint16, size int, payload []byte, ok bool) {
 	if len(buf) < frameHead || buf[0] != FrameBody {
 		return 0, 0, nil, false

@@ -28,8 +28,9 @@ func (p Property) Flag() uint16 { return 1 << (15 - p) }
 // unknown types [AMQP 4.2.6.1].
 const unusedFlags uint16 = 1<<(16-propCount) - 1
 
-// PropIndex has the position of each property in the raw properties that it was made from; its methods take the same raw properties. It has no
-// pointers. The zero value has no properties.
+// PropIndex has the position of each property in the raw properties that it was made from;
+// its methods take the same raw properties. It has no pointers. The zero value has no
+// properties.
 type PropIndex struct {
 	flags uint16
 	size  uint32            // of the raw properties

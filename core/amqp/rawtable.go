@@ -7,8 +7,10 @@ import (
 	"math"
 )
 
-// RawTable is an encoded field table without its four octets of length: for each field a key (short string), a type octet and a value.
-// Tables that this package returns have been checked. On other bytes every method stays within bounds, and ignores everything after an error.
+// RawTable is an encoded field table without its four octets of length: for each field a
+// key (short string), a type octet and a value. Tables that this package returns have been
+// checked. On other bytes every method stays within bounds, and ignores everything after an
+// error.
 type RawTable []byte
 
 // RawField is one field of a [RawTable]; Key and Value alias it. Value omits the length prefix of strings, arrays and tables.
@@ -232,7 +234,8 @@ func cutField(b []byte) (key []byte, kind byte, val []byte, n int, err *Error) {
 	return key, kind, val, k + n, nil
 }
 
-// inField adds the name of the field to err. Every level of nesting does this, as long as the reason at the end still fits into a reply text.
+// inField adds the name of the field to err. Every level of nesting does this, as long as
+// the reason at the end still fits into a reply text.
 func inField(key []byte, err *Error) *Error {
 	const most = 200
 	if text := fmt.Sprintf("field %q: %s", key, err.Text); len(text) <= most {

@@ -202,8 +202,9 @@ func (Timestamp) AMQPType() string { return TypeName(Timestamp(0)) }
 // AMQPType returns RabbitMQ's name for the type.
 func (Decimal) AMQPType() string { return TypeName(Decimal{}) }
 
-// MaxArguments bounds the fields and elements in the arguments of a declaration, a binding or a consumer, and in the properties of a client.
-// These are kept for as long as their object exists, and a field of two bytes takes sixteen times as much memory.
+// MaxArguments bounds the fields and elements in the arguments of a declaration, a binding
+// or a consumer, and in the properties of a client. These are kept for as long as their
+// object exists, and a field of two bytes takes sixteen times as much memory.
 const MaxArguments = 1024
 
 // Fields returns the number of fields and elements of a table, including those of nested tables and arrays.

@@ -47,7 +47,8 @@ func (s *Store) change(plan func(*change) error) error {
 	return nil
 }
 
-// confirm returns the result of a plan that changes nothing, or an error if the plan may have read outdated users. The caller holds changing.
+// confirm returns the result of a plan that changes nothing, or an error if the plan may
+// have read outdated users. The caller holds changing.
 func (s *Store) confirm(result error) error {
 	if s.options.Follows != nil {
 		if err := s.waitDurable(); err != nil {

@@ -11,8 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// verifier checks passwords. A check takes a tenth of a second of CPU time, so the verifier remembers correct passwords, as keyed hashes that
-// are worthless outside this process. It runs few checks at a time, so that strangers with wrong passwords do not take every core.
+// verifier checks passwords. A check takes a tenth of a second of CPU time, so the verifier
+// remembers correct passwords, as keyed hashes that are worthless outside this process. It
+// runs few checks at a time, so that strangers with wrong passwords do not take every core.
 type verifier struct {
 	key     [sha256.Size]byte
 	failed  *throttle

@@ -60,8 +60,9 @@ type Policies interface {
 	// Open loads the policies of the configuration and the policies that were loaded at run time. The broker calls it before it reads its
 	// data, so that each queue finds its strategy. After an error nothing is open.
 	Open(env PolicyEnv) error
-	// Follow replaces the policies by those of the cluster's registry. It is called after each change there. all are the registry's modules at
-	// the time of the call; the registry may have changed again since.
+	// Follow replaces the policies by those of the cluster's registry. It is called after
+	// each change there. all are the registry's modules at the time of the call; the
+	// registry may have changed again since.
 	Follow(all []*store.Module)
 	// Modules is the management API's access to the policies.
 	Modules() mgmt.Modules

@@ -31,8 +31,9 @@ type Named struct {
 
 // Options configure a chain.
 type Options struct {
-	// OnPanic is called for every contained panic, on the goroutine that panicked; v is the panic's value. nil means no call. A plugin may panic
-	// with every batch, so a callback that logs must limit the rate.
+	// OnPanic is called for every contained panic, on the goroutine that panicked; v is the
+	// panic's value. nil means no call. A plugin may panic with every batch, so a callback
+	// that logs must limit the rate.
 	OnPanic func(plugin, point string, v any, stack []byte)
 	// Reserved are arguments that plugins cannot declare, because the core uses them.
 	Reserved []string

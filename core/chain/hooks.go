@@ -96,8 +96,8 @@ func (h *Hooks) Release() (l ReleaseLimits, ok bool) {
 	return l, ok
 }
 
-// DeadLetters returns where plugins route messages that leave for a reason; nil means that no plugin announces it. As with verdicts, the last
-// plugin takes precedence.
+// DeadLetters returns where plugins route messages that leave for a reason; nil means that
+// no plugin announces it. As with verdicts, the last plugin takes precedence.
 func (h *Hooks) DeadLetters() (t *hook.Target) {
 	for i := range h.rare {
 		if of := h.rare[i].deadLetters; of != nil {
@@ -169,8 +169,8 @@ func (h *Hooks) Head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	h.fold(onHead, h.steps[h.enqueues:h.enqueues+h.heads], now, ms, vs)
 }
 
-// Requeue asks for the deadlines and states of requeued messages. vs starts as Keep and stays Keep; deadlines and states are filled in as in
-// Head.
+// Requeue asks for the deadlines and states of requeued messages. vs starts as Keep and
+// stays Keep; deadlines and states are filled in as in Head.
 func (h *Hooks) Requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	h.fold(onRequeue, h.steps[h.enqueues+h.heads:h.restamps()], now, ms, vs)
 }
@@ -248,8 +248,9 @@ func (h *Hooks) Idle(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 	}
 }
 
-// Return asks until when messages that came back are held, and stores that in the Hold of the verdicts. The verdicts start with the result of
-// OnRequeue. Nothing else in vs changes.
+// Return asks until when messages that came back are held, and stores that in the Hold of
+// the verdicts. The verdicts start with the result of OnRequeue. Nothing else in vs
+// changes.
 func (h *Hooks) Return(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	b := buffersPool.Get().(*foldBuffers)
 	defer b.release()
@@ -354,8 +355,8 @@ func (b *foldBuffers) gather(ms []hook.Message, vs []hook.Verdict) {
 	}
 }
 
-// scatter writes the verdicts back to where gather took them from. vs has not changed since, so its refused verdicts still mark the positions of
-// the others.
+// scatter writes the verdicts back to where gather took them from. vs has not changed
+// since, so its refused verdicts still mark the positions of the others.
 func (b *foldBuffers) scatter(vs []hook.Verdict) {
 	next := 0
 	for i := range vs {

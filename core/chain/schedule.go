@@ -17,8 +17,9 @@ type Schedule struct {
 	inner   string
 }
 
-// NewSchedule returns the schedule of an exchange whose type has one, or had one before its plugin was removed from the chain. If it returns
-// an error, the schedule is broken. The text of the error is for the client that declares the exchange.
+// NewSchedule returns the schedule of an exchange whose type has one, or had one before its
+// plugin was removed from the chain. If it returns an error, the schedule is broken. The
+// text of the error is for the client that declares the exchange.
 func (c *Chain) NewSchedule(x *hook.Exchange) (*Schedule, error) {
 	t := c.ExchangeType(x.Type)
 	if t == nil || t.Schedule == nil {

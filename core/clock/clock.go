@@ -20,8 +20,9 @@ func New() Clock {
 	return func() hook.Instant { return base + hook.Instant(time.Since(start)) }
 }
 
-// Machine returns the time of the machine's clock in nanoseconds since the Unix epoch. That clock is adjusted now and then, also backwards. In
-// programs that test machines with different clocks, an environment variable sets it ahead.
+// Machine returns the time of the machine's clock in nanoseconds since the Unix epoch. That
+// clock is adjusted now and then, also backwards. In programs that test machines with
+// different clocks, an environment variable sets it ahead.
 func Machine() int64 { return time.Now().Add(wrong).UnixNano() }
 
 // Seldom limits log lines of a kind to one per second, for events that strangers can cause at no cost: otherwise they could fill the
@@ -44,8 +45,9 @@ func (s *Seldom) Next(now hook.Instant) (should bool, skipped int) {
 	return true, skipped
 }
 
-// variable is the name of an environment variable that sets how far the clock is ahead of the machine's, such as -450ms. Only the linker sets
-// this variable, for programs that test machines with different clocks.
+// variable is the name of an environment variable that sets how far the clock is ahead of
+// the machine's, such as -450ms. Only the linker sets this variable, for programs that test
+// machines with different clocks.
 var variable string
 
 var wrong = ahead(variable)

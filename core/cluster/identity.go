@@ -24,8 +24,9 @@ type identity struct {
 	Number  wlog.NodeID `json:"number"`
 	Address string      `json:"address"` // cluster.advertise
 	Started bool        `json:"started"` // all shards have had a log: a missing log was lost
-	// Seed is the founder that has brought the data with which the cluster begins, and has the only vote at first; 0 = there was none, and all
-	// founders have votes. Before there is a cluster, Seed is this node or 0; if it is this node, Shards is set.
+	// Seed is the founder that has brought the data with which the cluster begins, and has
+	// the only vote at first; 0 = there was none, and all founders have votes. Before there
+	// is a cluster, Seed is this node or 0; if it is this node, Shards is set.
 	Seed   wlog.NodeID `json:"seed,omitempty"`
 	Shards uint32      `json:"shards"`
 

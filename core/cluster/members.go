@@ -188,7 +188,8 @@ func newcomers(voters []wlog.NodeID, members []peer.Node) (all []wlog.NodeID) {
 type Roster interface {
 	// Ready returns a channel that is closed once this node has applied everything that was durable in the registry when the node started.
 	Ready() <-chan struct{}
-	// Changed returns a channel that is closed at the next change. To see all changes, ask for the channel first, and read the members then.
+	// Changed returns a channel that is closed at the next change. To see all changes, ask
+	// for the channel first, and read the members then.
 	Changed() <-chan struct{}
 	// Owned reports whether this node may change the registry.
 	Owned() bool

@@ -48,8 +48,9 @@ type Options struct {
 
 	// Skewed is called when this node's clock goes wrong or right, see [peer.Options]; nil = it is not called.
 	Skewed func(peer.Skew)
-	// Crowded is called again and again with a shard for whose log another node's disk lacks space, and once when it has enough; nil = it is
-	// not called. Calls follow one another, and must not block.
+	// Crowded is called again and again with a shard for whose log another node's disk
+	// lacks space, and once when it has enough; nil = it is not called. Calls follow one
+	// another, and must not block.
 	Crowded func(shard uint32, low bool)
 	// Replaced is called with each node in whose place another was admitted; nil = it is not called. It must not block.
 	Replaced func(former wlog.NodeID)

@@ -16,7 +16,8 @@ import (
 //	live   "true": a reload applies it
 //	range, bytes, oneof, kind, accepts   the accepted values: see variable; the range "1.." has no upper end
 //
-// A map is a section whose keys are listed by entries. An error means that the struct is not a valid configuration type, whatever the user writes.
+// A map is a section whose keys are listed by entries. An error means that the struct is
+// not a valid configuration type, whatever the user writes.
 func bind(section string, into any, entries entries) ([]*setting, error) {
 	p := reflect.ValueOf(into)
 	if p.Kind() != reflect.Pointer || p.IsNil() || p.Elem().Kind() != reflect.Struct {

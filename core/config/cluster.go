@@ -167,7 +167,8 @@ func listenFor(advertise string) string {
 	return ":" + port
 }
 
-// refuseClusterless refuses cluster settings if there are no nodes: otherwise a broker alone would hold data that was meant for three nodes.
+// refuseClusterless refuses cluster settings if there are no nodes: otherwise a broker
+// alone would hold data that was meant for three nodes.
 func (l *loader) refuseClusterless() {
 	c := &l.cfg.Cluster
 	for _, s := range []struct {

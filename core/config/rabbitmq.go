@@ -25,8 +25,9 @@ var (
 	erlangComment = regexp.MustCompile(`(?m)^[ \t]*%.*$`)
 )
 
-// foreign returns [errRabbitConf] or [errErlangTerms] for a configuration file of RabbitMQ, whatever its name, and nil for others. A file in
-// which settings in RabbitMQ's form are a minority is taken for YAML with mistakes.
+// foreign returns [errRabbitConf] or [errErlangTerms] for a configuration file of RabbitMQ,
+// whatever its name, and nil for others. A file in which settings in RabbitMQ's form are a
+// minority is taken for YAML with mistakes.
 func foreign(b []byte) error {
 	if erlangTerms.Match(bytes.TrimSpace(erlangComment.ReplaceAll(b, nil))) {
 		return errErlangTerms
@@ -146,8 +147,8 @@ func (l *rabbitLine) shown() string {
 	return shorten(WithoutLogin(l.value))
 }
 
-// matches reports whether a pattern matches the key. In a pattern, a part that begins with $ stands for any one part, and * at the end for one
-// or more parts.
+// matches reports whether a pattern matches the key. In a pattern, a part that begins with
+// $ stands for any one part, and * at the end for one or more parts.
 func (l *rabbitLine) matches(pattern string) bool {
 	for _, part := range l.parts {
 		var want string

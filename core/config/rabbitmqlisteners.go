@@ -14,8 +14,9 @@ import (
 
 const onlyHere = "127.0.0.1:"
 
-// listeners translates the AMQP listeners. If RabbitMQ listens nowhere, or on an address that is not possible here, the translation lets only this
-// machine connect. The default, all interfaces, would expose more than was asked for.
+// listeners translates the AMQP listeners. If RabbitMQ listens nowhere, or on an address
+// that is not possible here, the translation lets only this machine connect. The default,
+// all interfaces, would expose more than was asked for.
 func (t *Translation) listeners() {
 	secure := t.below("listeners.ssl.$name")
 	if none := t.choice("listeners.ssl", "none"); none != nil {

@@ -137,8 +137,9 @@ func (t *Translation) userPermissions(section string, name, vhost *rabbitLine, p
 	}
 }
 
-// loopback translates which users may log in from this machine only. Here that can only be guest. A RabbitMQ whose default user is another one
-// has no guest, or none with a known password; in that case guest is limited to this machine here.
+// loopback translates which users may log in from this machine only. Here that can only be
+// guest. A RabbitMQ whose default user is another one has no guest, or none with a known
+// password; in that case guest is limited to this machine here.
 func (t *Translation) loopback() {
 	users := t.below("loopback_users.$user")
 	known := t.unread("default_user") == nil && t.unread("default_pass") == nil

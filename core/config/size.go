@@ -136,7 +136,8 @@ func (w Watermark) String() string {
 
 var watermarkAccepted = fmt.Sprintf("above 0 and up to 1 (a share of the machine's memory, also as 60%%), or a size from %s", minWatermark)
 
-// Reserve is an amount of disk space: a multiple of the machine's memory, a size, or a value chosen to suit the disk. The zero value is none.
+// Reserve is an amount of disk space: a multiple of the machine's memory, a size, or a
+// value chosen to suit the disk. The zero value is none.
 type Reserve struct {
 	Auto  bool    // autoReserve, or one autoShare-th of the disk if that is less
 	Times float64 // above 0, at most maxTimes

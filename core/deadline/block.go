@@ -9,10 +9,11 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// block is a sequence of consecutive items of a List, at least one, in one slab. It stores the differences between the deadlines and slots and the
-// lowest ones in the block, each with as many bytes as the largest difference needs. All items have the same size, so that
-// they can be searched as an array. For example, 1,000 items within one minute (6e10 ns, 5 bytes) and with slots within 60,000 (2 bytes) take 7
-// bytes each.
+// block is a sequence of consecutive items of a List, at least one, in one slab. It stores
+// the differences between the deadlines and slots and the lowest ones in the block, each
+// with as many bytes as the largest difference needs. All items have the same size, so that
+// they can be searched as an array. For example, 1,000 items within one minute (6e10 ns, 5
+// bytes) and with slots within 60,000 (2 bytes) take 7 bytes each.
 type block struct {
 	first Item   // a search reads it without decoding
 	low   Item   // base of the stored differences: the lowest deadline and the lowest slot

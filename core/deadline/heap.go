@@ -1,4 +1,5 @@
-// Package deadline orders deadlines: a heap, and a list that can be searched. It has no clock and no lock. The meaning of slots is up to the caller.
+// Package deadline orders deadlines: a heap, and a list that can be searched. It has no
+// clock and no lock. The meaning of slots is up to the caller.
 package deadline
 
 import "slices"

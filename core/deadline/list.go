@@ -131,8 +131,9 @@ func (l *List) Remove(it Item) bool {
 	return l.removeMerged(it)
 }
 
-// mayLook reports whether to scan the recent items for one that is to be removed. It does if they are few, or if all scans since the last merge
-// together have cost less than a merge, which takes some ten times as long per item.
+// mayLook reports whether to scan the recent items for one that is to be removed. It does
+// if they are few, or if all scans since the last merge together have cost less than a
+// merge, which takes some ten times as long per item.
 func (l *List) mayLook() bool {
 	n := l.recent.Len()
 	if n <= fewRecent {
@@ -233,8 +234,10 @@ func (l *List) Through(at int64) (n int) {
 	return n
 }
 
-// Runs calls fn with runs of items in order: with the first deadline of a run and the number of its items. bound returns, for the first
-// deadline of a run, the last deadline that may be in the same run; runs may be shorter than that. Items that Recent returns are not included.
+// Runs calls fn with runs of items in order: with the first deadline of a run and the
+// number of its items. bound returns, for the first deadline of a run, the last deadline
+// that may be in the same run; runs may be shorter than that. Items that Recent returns are
+// not included.
 func (l *List) Runs(bound func(at int64) int64, fn func(at int64, n int)) {
 	for b := range l.blocks {
 		k := &l.blocks[b]
@@ -303,9 +306,10 @@ const (
 	fewItems = 24
 )
 
-// sortItems sorts items. Deadlines are usually spread over some time, so items are divided into buckets by deadline, some four
-// per bucket, instead of being compared with one another. A bucket that gets many items is divided again: in that case a few items span most
-// of the time. tmp has the same length as items; sortItems overwrites it.
+// sortItems sorts items. Deadlines are usually spread over some time, so items are divided
+// into buckets by deadline, some four per bucket, instead of being compared with one
+// another. A bucket that gets many items is divided again: in that case a few items span
+// most of the time. tmp has the same length as items; sortItems overwrites it.
 func sortItems(items, tmp []Item) {
 	if slices.IsSortedFunc(items, compareItems) { // the usual case when all items have the same delay
 		return

@@ -81,9 +81,10 @@ func (d *Definition) Missing(key string) error {
 // Unknown returns the error for a definition with an unknown op.
 func (d *Definition) Unknown() error { return fmt.Errorf("definition %q: is unknown", d.Op) }
 
-// Lock is a mutex for changes. Its holder waits until the changes are durable, on a disk or at other nodes. Goroutines get the lock in the order
-// in which they asked for it. Tests that simulate time can wait for a Lock, but not for a [sync.Mutex], where time would stand still.
-// The zero value is unlocked.
+// Lock is a mutex for changes. Its holder waits until the changes are durable, on a disk or
+// at other nodes. Goroutines get the lock in the order in which they asked for it. Tests
+// that simulate time can wait for a Lock, but not for a [sync.Mutex], where time would
+// stand still. The zero value is unlocked.
 type Lock struct {
 	mu      sync.Mutex // guards the fields below
 	held    bool

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The values of the label rabbitmq_endpoint of rabbitmq_identity_info. A scraper that reads several paths of a broker can tell from them which
-// series are duplicates.
+// The values of the label rabbitmq_endpoint of rabbitmq_identity_info. A scraper that reads
+// several paths of a broker can tell from them which series are duplicates.
 const (
 	aggregated = "aggregated"
 	byObject   = "per-object"

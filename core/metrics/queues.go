@@ -145,7 +145,8 @@ var queueFamilies = [...]struct {
 	},
 }
 
-// noQueue labels the sum over the queues without series. To Prometheus empty labels are no labels, but the names are the same as for other queues.
+// noQueue labels the sum over the queues without series. To Prometheus empty labels are no
+// labels, but the names are the same as for other queues.
 var noQueue = label("vhost", "", "queue", "")
 
 // queueCollection is used while the series of queues are collected.
@@ -325,7 +326,8 @@ func (h *heldMessages) add(in string, held int, due *queue.DueHistogram) {
 	h.due.Merge(due)
 }
 
-// gatherSchedules counts the messages that exchanges hold, with a sampler. The exchanges that hold most have series, as many as queues may have.
+// gatherSchedules counts the messages that exchanges hold, with a sampler. The exchanges
+// that hold most have series, as many as queues may have.
 func (c *Collector) gatherSchedules(b *builder, now hook.Instant, by *sampler, h *heldMessages) {
 	by.withHead = false
 	var all []scheduleSample

@@ -8,9 +8,11 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// seriesSelector selects the queues that have series of their own: all queues if they are few enough, otherwise the queues that were busiest
-// at the last collection. A queue's business is the number of its messages plus the messages that went through since the collection before. A
-// queue that has series keeps them unless others are at least twice as busy, so that series do not come and go. Ties are decided by name.
+// seriesSelector selects the queues that have series of their own: all queues if they are
+// few enough, otherwise the queues that were busiest at the last collection. A queue's
+// business is the number of its messages plus the messages that went through since the
+// collection before. A queue that has series keeps them unless others are at least twice as
+// busy, so that series do not come and go. Ties are decided by name.
 type seriesSelector struct {
 	limit     int              // how many queues may have series
 	mailboxes []*queue.Mailbox // kept for its memory

@@ -37,7 +37,8 @@ func (c *clients) add(conn wire.OpenConn) {
 
 // gatherTraffic adds the clients and their activity.
 func (c *Collector) gatherTraffic(b *builder) {
-	// Closed channels are read before open ones: a channel that closes in between is counted in the next collection. It must not be counted twice.
+	// Closed channels are read before open ones: a channel that closes in between is
+	// counted in the next collection. It must not be counted twice.
 	closed := c.AMQP.Sessions().ClosedCounters()
 	now := clients{open: map[string]session.Counters{}}
 	for _, conn := range c.AMQP.OpenConns() {

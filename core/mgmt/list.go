@@ -287,8 +287,8 @@ const (
 	bufferSize = 32 << 10 // bytes that are written at a time
 	// writeTimeout is how long a client may take to read one buffer. A whole answer may take any time.
 	writeTimeout = 30 * time.Second
-	// partTimeout is writeTimeout for a part of a list, which the other node reads when the list gets to it. That node ends the request when
-	// its client has gone, or is too slow.
+	// partTimeout is writeTimeout for a part of a list, which the other node reads when the
+	// list gets to it. That node ends the request when its client has gone, or is too slow.
 	partTimeout = time.Hour
 )
 

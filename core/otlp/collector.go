@@ -15,7 +15,8 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Collector is the address of a collector. OpenTelemetry's clients read headers, certificates, time limits and compression from the OTEL_ variables.
+// Collector is the address of a collector. OpenTelemetry's clients read headers,
+// certificates, time limits and compression from the OTEL_ variables.
 type Collector struct {
 	Host     string // host:port; "" = the clients read the address from the OTEL_ variables, too
 	Path     string // before /v1/traces and /v1/metrics, over HTTP
@@ -51,7 +52,8 @@ func (c Collector) MetricClient(ctx context.Context) (sdkmetric.Exporter, error)
 
 func (c Collector) below(name string) string { return path.Join("/", c.Path, name) }
 
-// options returns the options of a client for c: always, and one for each setting of c. Each of the four clients has an option type of its own.
+// options returns the options of a client for c: always, and one for each setting of c.
+// Each of the four clients has an option type of its own.
 func options[O any](c Collector, always []O, host func(string) O, path func() O, insecure func() O) []O {
 	if c.Host == "" {
 		return always
@@ -66,8 +68,9 @@ func options[O any](c Collector, always []O, host func(string) O, path func() O,
 	return os
 }
 
-// patience configures a client's retries for a collector that does not answer, or asks to wait. They happen within two seconds, so that spans flow
-// again soon after the collector recovers. By default the clients wait up to half a minute, and gRPC up to two minutes.
+// patience configures a client's retries for a collector that does not answer, or asks to
+// wait. They happen within two seconds, so that spans flow again soon after the collector
+// recovers. By default the clients wait up to half a minute, and gRPC up to two minutes.
 var patience = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration

@@ -21,8 +21,9 @@ func NewMetricExporter(to sdkmetric.Exporter, log *slog.Logger) *MetricExporter 
 	return &MetricExporter{Exporter: to, log: log}
 }
 
-// Export implements [sdkmetric.Exporter]. Its errors are logged, not returned. If the collector cannot be reached, Export sends the same metrics again
-// until ctx ends: later counts include them.
+// Export implements [sdkmetric.Exporter]. Its errors are logged, not returned. If the
+// collector cannot be reached, Export sends the same metrics again until ctx ends: later
+// counts include them.
 func (e *MetricExporter) Export(ctx context.Context, m *metricdata.ResourceMetrics) error {
 	if retry(ctx, func() error { return e.Exporter.Export(ctx, m) }, func(err error) { e.fail(ctx, err) }) != nil {
 		return nil

@@ -17,15 +17,18 @@ import (
 // tryAgain is the time between two attempts to reach a collector.
 const tryAgain = 2 * time.Second
 
-// mostCuts is how often the same export is sent again after its connection ended without an answer. Without a limit, a collector that ends the
-// connection because of the export's content would get the export for ever.
+// mostCuts is how often the same export is sent again after its connection ended without an
+// answer. Without a limit, a collector that ends the connection because of the export's
+// content would get the export for ever.
 const mostCuts = 3
 
-// retry exports until the collector answers, or ctx ends. It calls failed after each failed attempt. OpenTelemetry's clients give up at once if no
-// process listens over HTTP, and after ten seconds over gRPC.
+// retry exports until the collector answers, or ctx ends. It calls failed after each failed
+// attempt. OpenTelemetry's clients give up at once if no process listens over HTTP, and
+// after ten seconds over gRPC.
 //
-// If a connection ends before the answer, the collector may have the request or not; for example, it may have closed an idle connection just before.
-// OTLP asks clients to send again then: a span that arrives twice has the same id.
+// If a connection ends before the answer, the collector may have the request or not; for
+// example, it may have closed an idle connection just before. OTLP asks clients to send
+// again then: a span that arrives twice has the same id.
 func retry(ctx context.Context, export func() error, failed func(error)) error {
 	var why error // the collector was unreachable; more useful than the end of ctx
 	for cuts := 0; ; {
@@ -72,7 +75,8 @@ func wasCut(err error) bool {
 // maxError bounds the bytes of an error in the log.
 const maxError = 500
 
-// Brief returns an error's text for the log. Clients quote the collector's answer, or that of another server at its address, which may have megabytes.
+// Brief returns an error's text for the log. Clients quote the collector's answer, or that
+// of another server at its address, which may have megabytes.
 func Brief(err error) string {
 	text := err.Error()
 	if len(text) <= maxError {

@@ -16,8 +16,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Spans are encoded field by field (opentelemetry/proto/trace/v1/trace.proto), because protobuf's structs would cost more than all other work on a
-// span.
+// Spans are encoded field by field (opentelemetry/proto/trace/v1/trace.proto), because
+// protobuf's structs would cost more than all other work on a span.
 
 // Numbers of fields.
 const (
@@ -141,8 +141,9 @@ func appendFailure(b []byte, failure string) []byte {
 	return end(b, mark)
 }
 
-// appendAttributes appends attributes of the types that the core uses; field is below 16. Attributes are most of a span. Computing their sizes in
-// advance, instead of inserting them as end does, takes a third off the cost of the whole span.
+// appendAttributes appends attributes of the types that the core uses; field is below 16.
+// Attributes are most of a span. Computing their sizes in advance, instead of inserting
+// them as end does, takes a third off the cost of the whole span.
 func appendAttributes(b []byte, field protowire.Number, as []attribute.KeyValue) []byte {
 	for i := range as {
 		key, v := string(as[i].Key), as[i].Value
@@ -228,8 +229,9 @@ type Source struct {
 	Version  string // of the scope
 }
 
-// resourceSpans returns the request for encoded spans. Protobuf sends unknown fields unchanged, so encoded fields are passed as unknown ones. The
-// schema of the spans is the core's.
+// resourceSpans returns the request for encoded spans. Protobuf sends unknown fields
+// unchanged, so encoded fields are passed as unknown ones. The schema of the spans is the
+// core's.
 func (s *Source) resourceSpans(spans []byte) *tracepb.ResourceSpans {
 	var of resourcepb.Resource
 	of.ProtoReflect().SetUnknown(appendAttributes(nil, attributesOfResource, s.Resource.Attributes()))

@@ -1,5 +1,5 @@
-// Package otlp sends the core's spans and metrics to a collector over OTLP, OpenTelemetry's protocol. It encodes spans itself; the clients of
-// OpenTelemetry's exporters send them.
+// Package otlp sends the core's spans and metrics to a collector over OTLP, OpenTelemetry's
+// protocol. It encodes spans itself; the clients of OpenTelemetry's exporters send them.
 package otlp
 
 import (
@@ -78,8 +78,9 @@ func NewSpanExporter(client otlptrace.Client, s Source, l Limits, log *slog.Logg
 	}
 }
 
-// Start starts the exporter. flush converts the spans that the core buffers; the exporter calls it before it sends, from one goroutine. Start does
-// not wait for the collector. Sending ends with Close, not with ctx.
+// Start starts the exporter. flush converts the spans that the core buffers; the exporter
+// calls it before it sends, from one goroutine. Start does not wait for the collector.
+// Sending ends with Close, not with ctx.
 func (e *SpanExporter) Start(ctx context.Context, flush func()) error {
 	if err := e.client.Start(ctx); err != nil {
 		return err
@@ -191,8 +192,9 @@ func (e *SpanExporter) send(ctx context.Context, b batch) {
 	}
 }
 
-// rejected matches the error of OpenTelemetry's clients for a collector that rejected some spans of a batch, or none if the collector only sent a
-// warning. The clients do not export the error's type.
+// rejected matches the error of OpenTelemetry's clients for a collector that rejected some
+// spans of a batch, or none if the collector only sent a warning. The clients do not export
+// the error's type.
 var rejected = regexp.MustCompile(`(?s)^OTLP partial success: .*\((\d+) spans rejected\)`)
 
 // lostOf returns how many of count spans were lost if sending them returned err.

@@ -17,8 +17,8 @@ import (
 //
 //	size u32 | type u8 | 0 u24 | shard u32 | checksum u32
 //
-// and continues with size bytes. Numbers are little-endian. The checksum is CRC-32C of the twelve bytes before it and the bytes after it. With
-// TLS, which has better ones, it is 0.
+// and continues with size bytes. Numbers are little-endian. The checksum is CRC-32C of the
+// twelve bytes before it and the bytes after it. With TLS, which has better ones, it is 0.
 //
 //	message  about a shard
 //	ping     sent i64 | number of shards u16 | (shard u32 | its time i64)… | (shard that lacks space u32)…      by the node that dialled

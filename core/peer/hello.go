@@ -52,9 +52,10 @@ func (r Range) meets(o Range) bool { return r.From <= o.To && o.From <= r.To }
 // protocol is the range of protocols that this package speaks.
 var protocol = Range{1, 1}
 
-// greeting is a message of a handshake, which has three. The dialling node sends the first, with its Hello. The other node answers with its own
-// Hello, and repeats the nonce. The third, without a Hello, accepts or refuses the answer and repeats the answer's nonce. A recorded
-// handshake is worthless: its third message repeats an old nonce.
+// greeting is a message of a handshake, which has three. The dialling node sends the first,
+// with its Hello. The other node answers with its own Hello, and repeats the nonce. The
+// third, without a Hello, accepts or refuses the answer and repeats the answer's nonce. A
+// recorded handshake is worthless: its third message repeats an old nonce.
 type greeting struct {
 	Hello   *Hello `json:"hello,omitempty"`
 	Nonce   []byte `json:"nonce,omitempty"`

@@ -38,8 +38,8 @@ type incomingKey struct {
 	kind Kind
 }
 
-// maxDialing bounds the concurrent handshakes of Dial with one node. It is half of the number that a node accepts from one address, because two
-// nodes may share an address.
+// maxDialing bounds the concurrent handshakes of Dial with one node. It is half of the
+// number that a node accepts from one address, because two nodes may share an address.
 const maxDialing = maxCallersOfOne / 2
 
 // New returns links that accept streams of other nodes, and dial none yet.

@@ -165,8 +165,8 @@ func (l *Links) register(key incomingKey, conn net.Conn) *link {
 	return l.links[key.node]
 }
 
-// unregister removes a message stream that has ended, because of silence or otherwise. If the node opens no new stream in time, it counts as silent,
-// too.
+// unregister removes a message stream that has ended, because of silence or otherwise. If
+// the node opens no new stream in time, it counts as silent, too.
 func (l *Links) unregister(key incomingKey, conn net.Conn, silence bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -81,12 +81,14 @@ type Options struct {
 	// Heard receives, each second, the times of the shards that another node owns, and the shards for which its disk lacks space. nil =
 	// it is not called.
 	Heard func(from wlog.NodeID, times []ShardTime, short []uint32)
-	// Skewed is called when the difference between the node's clock and the others' becomes too large, or acceptable again; nil = it is not called.
+	// Skewed is called when the difference between the node's clock and the others' becomes
+	// too large, or acceptable again; nil = it is not called.
 	Skewed func(Skew)
 
 	// MaxMessage is the maximum size of a message, in bytes; 0 = 72 MiB.
 	MaxMessage int
-	// Queue is how many bytes may wait for a node, or be on the way, on each of its streams; 0 = 64 MiB. A larger message may wait only by itself.
+	// Queue is how many bytes may wait for a node, or be on the way, on each of its
+	// streams; 0 = 64 MiB. A larger message may wait only by itself.
 	Queue int
 }
 

@@ -18,8 +18,9 @@ type Binding[D comparable] struct {
 	Args        amqp.Table // sorted by key
 }
 
-// Table has the bindings of one exchange. Match, MatchKeys, Has, Len, Of, All and Destinations may run concurrently; Add, Remove and RemoveDestination
-// need exclusive access. The caller takes the lock.
+// Table has the bindings of one exchange. Match, MatchKeys, Has, Len, Of, All and
+// Destinations may run concurrently; Add, Remove and RemoveDestination need exclusive
+// access. The caller takes the lock.
 type Table[D comparable] struct {
 	kind     Kind
 	bindings map[identity[D]]*binding[D]

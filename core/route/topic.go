@@ -10,8 +10,10 @@ import (
 // including none. Words are separated by dots and may be empty; the empty key has no words [AMQP 3.1.3.3, RabbitMQ:
 // tutorials/tutorial-five].
 //
-// Keys are stored in a normal form that matches the same routing keys: in a run of wildcards the stars come first, and all # become one. For
-// example, a.#.*.#.b becomes a.*.#.b. So no # is followed by a wildcard, and a # node has either words below it or nothing.
+// Keys are stored in a normal form that matches the same routing keys: in a run of
+// wildcards the stars come first, and all # become one. For example, a.#.*.#.b becomes
+// a.*.#.b. So no # is followed by a wildcard, and a # node has either words below it or
+// nothing.
 type trie[D comparable] struct {
 	root      node[D]
 	visitMaps sync.Pool // of map[*node[D]]int, for walks

@@ -8,9 +8,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// scalar is a header's value in the form in which headers exchanges compare it: by the value that RabbitMQ decodes, not by its type on the wire. All
-// integers form one class, including timestamps, in seconds. Float and double form another class, strings and binaries a
-// third. Tables and arrays are equal if their encodings are. The zero scalar means no value.
+// scalar is a header's value in the form in which headers exchanges compare it: by the
+// value that RabbitMQ decodes, not by its type on the wire. All integers form one class,
+// including timestamps, in seconds. Float and double form another class, strings and
+// binaries a third. Tables and arrays are equal if their encodings are. The zero scalar
+// means no value.
 type scalar struct {
 	class  byte
 	number uint64
@@ -147,8 +149,9 @@ func (x *numbering[D]) take(d D) hook.Destination {
 	return hook.Destination(len(x.destinations) - 1)
 }
 
-// Translate appends to dst the destinations with these numbers, and reports whether there are any. It skips destinations that are already in dst,
-// and counts numbers without a destination. Like Match, it may run concurrently.
+// Translate appends to dst the destinations with these numbers, and reports whether there
+// are any. It skips destinations that are already in dst, and counts numbers without a
+// destination. Like Match, it may run concurrently.
 func (t *Table[D]) Translate(dst []D, numbers []hook.Destination) (_ []D, matched bool, invalid int) {
 	g := collector[D]{dst: dst, seenSets: &t.seenSets}
 	all := t.numbers.destinations

@@ -163,7 +163,8 @@ func (p *partialFrame) add(data []byte) (consumed int) {
 // wanted reports whether the channel is still receiving a body: it, or the connection, may have been closed since.
 func (p *partialFrame) wanted() bool { return !p.channel.closing && p.channel.publisher.awaitsBody() }
 
-// end ends the frame with the byte that should be the frame end. malformed is the error if it is not; otherwise err is the error of the channel.
+// end ends the frame with the byte that should be the frame end. malformed is the error if
+// it is not; otherwise err is the error of the channel.
 func (p *partialFrame) end(end byte) (ch *channel, malformed, err error) {
 	wanted, was := p.wanted(), *p
 	*p = partialFrame{}

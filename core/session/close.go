@@ -131,9 +131,10 @@ type endOfConsumers struct {
 	unacked   []queue.PendingAck
 }
 
-// closeChannels closes channels together, so that none of them receives a message that another one gives back: such a message would move from
-// channel to channel, and every delivery counts. A queue loses all these consumers and gets back their messages in one step, so that the
-// messages stay in order for its other consumers.
+// closeChannels closes channels together, so that none of them receives a message that
+// another one gives back: such a message would move from channel to channel, and every
+// delivery counts. A queue loses all these consumers and gets back their messages in one
+// step, so that the messages stay in order for its other consumers.
 func closeChannels(r *round, channels ...*channel) {
 	var index keyIndex[*queue.Mailbox]
 	var ends []endOfConsumers

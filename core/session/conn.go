@@ -74,8 +74,9 @@ type Peer struct {
 	Local    string // the address it connected to
 	Loopback bool   // the peer is on this machine
 	TLS      bool
-	// Certificate returns the verified certificate that the client has presented; nil = it has presented none. It is called after bytes have
-	// arrived. Without TLS, the field is nil.
+	// Certificate returns the verified certificate that the client has presented; nil = it
+	// has presented none. It is called after bytes have arrived. Without TLS, the field is
+	// nil.
 	Certificate func() *x509.Certificate
 }
 
@@ -278,12 +279,14 @@ func (c *Conn) Tick(now hook.Instant) {
 // Published reports whether a message was published since the previous call.
 func (c *Conn) Published() bool { return c.round.takePublished() }
 
-// ConsumersCaughtUp returns a channel if the last Feed published to a queue whose consumers have fallen behind, otherwise nil. The channel is
-// closed when they have caught up. Until then the connection should be throttled.
+// ConsumersCaughtUp returns a channel if the last Feed published to a queue whose consumers
+// have fallen behind, otherwise nil. The channel is closed when they have caught up. Until
+// then the connection should be throttled.
 func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.round.consumers() }
 
-// LogCaughtUp returns a channel if the last Feed published to a durable queue whose log has fallen behind, otherwise nil. The channel is closed
-// when the log has caught up. Until then the connection must not be read, because the messages it publishes stay in memory.
+// LogCaughtUp returns a channel if the last Feed published to a durable queue whose log has
+// fallen behind, otherwise nil. The channel is closed when the log has caught up. Until
+// then the connection must not be read, because the messages it publishes stay in memory.
 func (c *Conn) LogCaughtUp() <-chan struct{} { return c.round.log() }
 
 // Congested reports that the peer does not read the broker's answers. It must not be read from until Resumed has a value.

@@ -111,7 +111,8 @@ func (p *publisher) header(payload []byte) error {
 	return nil
 }
 
-// routeErrorOr returns the error of an unusable exchange, if there is one, otherwise err. RabbitMQ reports it before an error in properties.
+// routeErrorOr returns the error of an unusable exchange, if there is one, otherwise err.
+// RabbitMQ reports it before an error in properties.
 func (p *publisher) routeErrorOr(err error) error {
 	if unusable := p.vhost.Publishable(p.content.route.info.Exchange); unusable != nil {
 		return unusable

@@ -192,7 +192,8 @@ func (d *deliveries) get(m *amqp.BasicGet) error {
 	return nil
 }
 
-// fitsGet implements Fit of [queue.Consumer]. A message that fits only the frames of other consumers stays in the queue, and closes the channel.
+// fitsGet implements Fit of [queue.Consumer]. A message that fits only the frames of other
+// consumers stays in the queue, and closes the channel.
 func (cs *consumer) fitsGet(d *queue.Delivery) (fits, others bool) {
 	if cs.channel.out.fit(d) {
 		return true, true

@@ -140,8 +140,8 @@ type loginResult struct {
 	err  error
 }
 
-// prepare makes a check of credentials from an origin the next one. wake is called when the result is there, or when the check begins or ends
-// to wait for its turn.
+// prepare makes a check of credentials from an origin the next one. wake is called when the
+// result is there, or when the check begins or ends to wait for its turn.
 func (l *login) prepare(check loginFunc, from auth.Origin, wake func()) {
 	from.Waits = func(waits bool) {
 		l.waits.Store(waits)
@@ -175,8 +175,9 @@ func (c *Conn) Login() func(ctx context.Context) { return c.login.take() }
 // LoggingIn reports that Feed consumes nothing, because the credentials are being checked.
 func (c *Conn) LoggingIn() bool { return c.phase == awaitLogin }
 
-// AwaitsTurn reports that the login waits while other logins are checked; this time is not charged to the client. When the result changes, the
-// connection calls the wake function of [Server.Accept].
+// AwaitsTurn reports that the login waits while other logins are checked; this time is not
+// charged to the client. When the result changes, the connection calls the wake function of
+// [Server.Accept].
 func (c *Conn) AwaitsTurn() bool { return c.login.awaitsTurn() }
 
 func (c *Conn) loggedIn(r *loginResult) {
@@ -191,8 +192,9 @@ func (c *Conn) loggedIn(r *loginResult) {
 	})
 }
 
-// host returns where the client connects from, for the limits of logins. Clients that a proxy announces with a loopback address share a host of
-// their own, so that they do not use up the login attempts of clients on this machine.
+// host returns where the client connects from, for the limits of logins. Clients that a
+// proxy announces with a loopback address share a host of their own, so that they do not
+// use up the login attempts of clients on this machine.
 func (p *Peer) host() string {
 	host, _, err := net.SplitHostPort(p.Address)
 	if err != nil {

@@ -141,8 +141,8 @@ func (c *Conn) OpenHere(now hook.Instant) {
 	}
 }
 
-// Refuse closes the connection for an error of another node. If the refused handover named an outdated password, the state stays Elsewhere: the
-// next handover names the present one.
+// Refuse closes the connection for an error of another node. If the refused handover named
+// an outdated password, the state stays Elsewhere: the next handover names the present one.
 func (c *Conn) Refuse(now hook.Instant, err error, h *Handover) {
 	c.round.tick(now)
 	if c.phase == elsewhere && !c.registry.wasSetAgain(err, h, c.srv.Users.AccountOf(c.user)) {
@@ -174,8 +174,9 @@ func (r *registryView) takeOutdated() bool {
 	return ask
 }
 
-// wasSetAgain reports whether a handover was refused only because the user, who now has an account, got another password after the login. The
-// owner may learn of the new password before this node does.
+// wasSetAgain reports whether a handover was refused only because the user, who now has an
+// account, got another password after the login. The owner may learn of the new password
+// before this node does.
 func (r *registryView) wasSetAgain(err error, h *Handover, account uint64) bool {
 	e, ok := errors.AsType[*amqp.Error](err)
 	if !ok || h == nil || e.Text != errOtherAccount(h.User).Text {
@@ -197,8 +198,8 @@ func (c *Conn) Relay(now hook.Instant, to wlog.NodeID) {
 	signal(c.out.wake)
 }
 
-// OwnerClosed ends a relayed connection whose owner has closed it in good order. Unless the client has already answered connection.close, its
-// answer is awaited.
+// OwnerClosed ends a relayed connection whose owner has closed it in good order. Unless the
+// client has already answered connection.close, its answer is awaited.
 func (c *Conn) OwnerClosed(now hook.Instant, answered bool) {
 	c.round.tick(now)
 	if c.phase != relayed {

@@ -277,7 +277,8 @@ func (u *unsettled) extendLease(tag uint64, by time.Duration) (held bool) {
 	return true
 }
 
-// maxLeaseTags bounds the memory for a policy that is switched on and off repeatedly. Beyond it, the oldest deliveries count as having no lease.
+// maxLeaseTags bounds the memory for a policy that is switched on and off repeatedly.
+// Beyond it, the oldest deliveries count as having no lease.
 const maxLeaseTags = 16
 
 // markLeased records whether deliveries have leases from a tag on.

@@ -7,8 +7,9 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// publisher is a channel's part that publishes: it receives a message, routes it, and collects it in the round, in the transaction or, if it
-// extends a delivery lease, nowhere. It belongs to the connection's reader, except for sharedCounts.
+// publisher is a channel's part that publishes: it receives a message, routes it, and
+// collects it in the round, in the transaction or, if it extends a delivery lease, nowhere.
+// It belongs to the connection's reader, except for sharedCounts.
 type publisher struct {
 	out      *outlet
 	srv      *Server

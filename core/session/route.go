@@ -25,8 +25,9 @@ type targets struct {
 	queues     []*queue.Mailbox
 	generation uint64 // generation of the vhost's topology in which they were found
 	cacheable  bool   // they are the same for every message: routing used only the key
-	// schedule is the schedule of the exchange that holds the message. The targets are the same for every message that it holds. nil means that
-	// no exchange holds the message, or that more than the schedule decides.
+	// schedule is the schedule of the exchange that holds the message. The targets are the
+	// same for every message that it holds. nil means that no exchange holds the message,
+	// or that more than the schedule decides.
 	schedule *queue.Schedule
 }
 
@@ -44,8 +45,9 @@ type resolved struct {
 // removed from time to time, and while the cache grows; otherwise they would keep deleted queues in memory for as long as the connection
 // lasts.
 //
-// A full cache accepts a route only if its key was seen shortly before. The new route replaces an arbitrary one. Keys that are used only once
-// therefore do not displace routes that are used repeatedly.
+// A full cache accepts a route only if its key was seen shortly before. The new route
+// replaces an arbitrary one. Keys that are used only once therefore do not displace routes
+// that are used repeatedly.
 type routeCache struct {
 	channels *channels // whose last routes are pruned, too
 	vhost    *vhost.VHost

@@ -209,7 +209,8 @@ func (t *topology) deleteQueue(m *amqp.QueueDelete) error {
 	return t.out.answer(err, m.NoWait, &amqp.QueueDeleteOK{MessageCount: count32(n)})
 }
 
-// declareReplies answers a declaration of replyTo or of a reply queue. It succeeds if direct replies are possible, or if the reply queue still exists.
+// declareReplies answers a declaration of replyTo or of a reply queue. It succeeds if
+// direct replies are possible, or if the reply queue still exists.
 func (t *topology) declareReplies(m *amqp.QueueDeclare) error {
 	if m.Queue != replyTo && t.replies.find(t.vhost.Name(), m.Queue) == nil {
 		return t.vhost.NoQueue(m.Queue)

@@ -275,8 +275,8 @@ func (k *credit) of(cs *consumer) int {
 	return int(k.limit - k.inFlight)
 }
 
-// usesCredit reports whether a consumer's deliveries count against the limit. Those of basic.get and of quorum queues, which do not support it, do
-// not.
+// usesCredit reports whether a consumer's deliveries count against the limit. Those of
+// basic.get and of quorum queues, which do not support it, do not.
 func usesCredit(c *queue.Consumer) bool { return c.Sink != nil && c.Type != queue.QuorumType }
 
 // take counts a delivery to a consumer as in flight. The caller holds out's lock.

@@ -213,7 +213,8 @@ func (o *writeBuffer) heldWeight(d *queue.Delivery) int {
 	return min(len(d.Block.Buf)-len(d.Body), 3*len(d.Body))
 }
 
-// appendBodyRef turns pending, and a part of a body that is not copied, into chunks. The rest of pending's block is used for bytes after them.
+// appendBodyRef turns pending, and a part of a body that is not copied, into chunks. The
+// rest of pending's block is used for bytes after them.
 func (o *writeBuffer) appendBodyRef(part []byte, k *block.Block, weight int) {
 	if o.block != nil {
 		o.block.Retain()

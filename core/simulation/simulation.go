@@ -21,8 +21,8 @@ type Stage struct {
 	Opinions func() []Opinion
 	// Notes returns log lines and errors of plugins since the last call, and discards them. nil means that they are not observed.
 	Notes func() []string
-	// Deciders returns the names of the plugins that changed the verdict in the last call of hooks, and discards them. nil means that they are
-	// not observed.
+	// Deciders returns the names of the plugins that changed the verdict in the last call
+	// of hooks, and discards them. nil means that they are not observed.
 	Deciders func() []string
 }
 
@@ -44,7 +44,8 @@ type Message struct {
 	Expiration    []byte // the property; nil means that the message has none
 	Persistent    bool
 	Deaths        int // how often the message was dead-lettered
-	// Hold are the values of the headers from which holds are read: see [chain.Chain.ReadHold]. nil means that the message has no such header.
+	// Hold are the values of the headers from which holds are read: see
+	// [chain.Chain.ReadHold]. nil means that the message has no such header.
 	Hold []any
 }
 

@@ -2,8 +2,9 @@ package slab
 
 import "syscall"
 
-// mapMemory takes size bytes from the operating system. Pages become resident when they are first touched. If the address space is exhausted,
-// the process is out of memory and cannot go on, as with the Go heap.
+// mapMemory takes size bytes from the operating system. Pages become resident when they are
+// first touched. If the address space is exhausted, the process is out of memory and cannot
+// go on, as with the Go heap.
 func mapMemory(size int) []byte {
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // Kind is the kind of an [Event].
 type Kind uint8
 
-// The kinds. A removed message has one event. Its kind is the first that applies, in the order cycle, expired, cancelled, released, redriven,
-// dead-lettered, dropped.
+// The kinds. A removed message has one event. Its kind is the first that applies, in the
+// order cycle, expired, cancelled, released, redriven, dead-lettered, dropped.
 const (
 	MessageExpired      Kind = iota // see [Event.Outcome]
 	MessageDeadLettered             // for a reason other than its deadline; it is in another queue now

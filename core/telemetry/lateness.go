@@ -25,8 +25,9 @@ func newLateness() *Histogram {
 	return NewHistogram(bounds)
 }
 
-// Lateness has histograms of lateness, in seconds. Expired messages are counted by their queue's strategy, separately for those that consumers
-// held past their deadlines, and released messages by the kind of object that held them. The zero value is ready for use.
+// Lateness has histograms of lateness, in seconds. Expired messages are counted by their
+// queue's strategy, separately for those that consumers held past their deadlines, and
+// released messages by the kind of object that held them. The zero value is ready for use.
 type Lateness struct{ byStrategy, overstays, releases Strategies[Histogram] }
 
 // add counts removals because of expiry, and releases. It runs in the queue's turn.
@@ -76,8 +77,8 @@ func (l *Lateness) Read() map[string]Distribution {
 	return distributions(&l.byStrategy)
 }
 
-// Overstays returns, by strategy, the distributions of messages that consumers held past their deadlines: the time from the deadline until they
-// expired. nil reads as empty.
+// Overstays returns, by strategy, the distributions of messages that consumers held past
+// their deadlines: the time from the deadline until they expired. nil reads as empty.
 func (l *Lateness) Overstays() map[string]Distribution {
 	if l == nil {
 		return nil

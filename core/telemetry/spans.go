@@ -18,9 +18,10 @@ import (
 
 // Spans makes spans about traced messages. Any goroutine may use it.
 //
-// Removals and decisions become spans at once, in the queue's turn, and go to a [Sink] that does not block. Publishes and
-// deliveries are more frequent. They are buffered if [SpanOptions.FlushDue] is set, because many spans in a row cost less. The zero value has no
-// sink.
+// Removals and decisions become spans at once, in the queue's turn, and go to a [Sink] that
+// does not block. Publishes and deliveries are more frequent. They are buffered if
+// [SpanOptions.FlushDue] is set, because many spans in a row cost less. The zero value has
+// no sink.
 type Spans struct {
 	sink         Sink
 	clock        func() hook.Instant

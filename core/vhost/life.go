@@ -13,7 +13,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// life is the state of the vhost as a whole: open, deleted, or moved to another node; and the connections that have to leave before it ends.
+// life is the state of the vhost as a whole: open, deleted, or moved to another node; and
+// the connections that have to leave before it ends.
 type life struct {
 	*rules
 	mu          *sync.RWMutex                 // guards the fields below

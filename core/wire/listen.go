@@ -60,7 +60,8 @@ func Listen(ctx context.Context, log *slog.Logger, key, address string, descript
 	return sparing{l, descriptors}, nil
 }
 
-// proxied returns a listener that reads the PROXY header of connections from the configured proxies; without proxies it returns l. It owns l.
+// proxied returns a listener that reads the PROXY header of connections from the configured
+// proxies; without proxies it returns l. It owns l.
 func (s *Server) proxied(l net.Listener) net.Listener {
 	return proxy.Listen(l, proxy.Options{
 		Proxies: s.options.Proxies, Timeout: s.options.HandshakeTimeout, Most: s.options.Handshakes, Key: "listen.proxy-protocol", Log: s.log,
@@ -178,8 +179,9 @@ func (kept) Error() string {
 func (kept) Timeout() bool   { return false }
 func (kept) Temporary() bool { return true }
 
-// sparing is a listener that keeps file descriptors free for other uses: it closes connections whose descriptor is not below most. The system
-// always assigns the lowest free number, so all lower ones are in use then. most 0 closes no connection.
+// sparing is a listener that keeps file descriptors free for other uses: it closes
+// connections whose descriptor is not below most. The system always assigns the lowest free
+// number, so all lower ones are in use then. most 0 closes no connection.
 type sparing struct {
 	net.Listener
 	most int

@@ -57,8 +57,10 @@ func (m *memoryMonitor) enough(used int64) bool {
 	return limit < 0 || limit > 0 && used <= limit-limit/16
 }
 
-// collectionMayEnd reports whether a garbage collection could free enough memory to end the alarm. It could not while a backlog of messages,
-// which are not in the Go heap, fills the memory, or while an operator blocks publishers for hours: then collections would be wasted.
+// collectionMayEnd reports whether a garbage collection could free enough memory to end the
+// alarm. It could not while a backlog of messages, which are not in the Go heap, fills the
+// memory, or while an operator blocks publishers for hours: then collections would be
+// wasted.
 func (m *memoryMonitor) collectionMayEnd() bool {
 	return m.heap.read != nil && m.enough(m.used()-m.heap.size(m.server.options.Clock))
 }

@@ -8,15 +8,18 @@ import (
 
 // moderation decides when to poll a connection instead of reading as soon as bytes arrive.
 //
-// Many client libraries write each message separately, and a system with an idle processor wakes the reader for each of them. The wakeup costs
-// more than all other work for the message. The remedy is that of network drivers with interrupts: the reader of a connection that often brings
-// little polls it, which means that it reads at intervals everything that has arrived.
+// Many client libraries write each message separately, and a system with an idle processor
+// wakes the reader for each of them. The wakeup costs more than all other work for the
+// message. The remedy is that of network drivers with interrupts: the reader of a
+// connection that often brings little polls it, which means that it reads at intervals
+// everything that has arrived.
 //
 // A peer that waits for confirms or deliveries sends less if they come later. Polling therefore begins with a trial. If less arrives
 // than before, polling ends, and the pause before the next trial grows with every failure.
 //
-// While an interval brings as much as many reads did before, it is doubled, up to longestInterval, each time with a trial. Such a peer sends
-// as fast as it can, and wakeups cost the peer and its consumers more than waiting does.
+// While an interval brings as much as many reads did before, it is doubled, up to
+// longestInterval, each time with a trial. Such a peer sends as fast as it can, and wakeups
+// cost the peer and its consumers more than waiting does.
 //
 // moderation is plain data and belongs to the reader.
 type moderation struct {

@@ -73,8 +73,8 @@ func (c *conn) passUp(r *relay) {
 	c.unfed = false
 }
 
-// endSoon bounds how long the relay still waits for the owner's frames, counted from the first call. It returns the end of that time. Any goroutine
-// may call it.
+// endSoon bounds how long the relay still waits for the owner's frames, counted from the
+// first call. It returns the end of that time. Any goroutine may call it.
 func (r *relay) endSoon(most time.Duration) (until time.Time) {
 	until = time.Now().Add(most)
 	if !r.until.CompareAndSwap(nil, &until) {
@@ -221,7 +221,8 @@ func (c *conn) skipFrame() {
 	c.in.consumed(int(n))
 }
 
-// hasEnough reports whether to stop reading from a client whose vhost another node serves: the client has sent enough for now, or has ended.
+// hasEnough reports whether to stop reading from a client whose vhost another node serves:
+// the client has sent enough for now, or has ended.
 func (c *conn) hasEnough() bool {
 	if r := c.relaying(); r != nil {
 		return r.halfClosed

@@ -11,8 +11,9 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// relays holds the connections that other nodes serve, by vhost. For each vhost with such connections, a goroutine waits for a change of its
-// owner, because the old owner may be unable to end its connections.
+// relays holds the connections that other nodes serve, by vhost. For each vhost with such
+// connections, a goroutine waits for a change of its owner, because the old owner may be
+// unable to end its connections.
 type relays struct {
 	buffered atomic.Int64 // bytes of buffers for bytes from owners
 
@@ -28,9 +29,10 @@ type relayedVHost struct {
 	empty chan struct{} // closed when the last one has left
 }
 
-// ownerless is how long this node may know no owner of a vhost before the vhost's relayed connections end. By then the owner has been silent
-// for one to two election timeouts, and its clients would wait in vain. If a shard is transferred, the next owner follows sooner, and the old
-// owner has time to close its clients' connections itself.
+// ownerless is how long this node may know no owner of a vhost before the vhost's relayed
+// connections end. By then the owner has been silent for one to two election timeouts, and
+// its clients would wait in vain. If a shard is transferred, the next owner follows sooner,
+// and the old owner has time to close its clients' connections itself.
 const ownerless = 100 * time.Millisecond
 
 func (s *relays) enter(srv *Server, c *conn) {

@@ -41,8 +41,10 @@ const (
 // Log is an owned shard. It has one writer: calls of Append follow one another, and so do calls of Trim, which may run
 // concurrently with them. ReadAt may be called at any time, from any goroutine, until Close.
 type Log interface {
-	// Append makes entry durable and returns its index. It does not copy the slice, which the caller may reuse when Append returns. The caller
-	// can meanwhile collect operations in a second buffer, for the next entry. After a crash the whole entry is there, or none of it.
+	// Append makes entry durable and returns its index. It does not copy the slice, which
+	// the caller may reuse when Append returns. The caller can meanwhile collect operations
+	// in a second buffer, for the next entry. After a crash the whole entry is there, or
+	// none of it.
 	//
 	// With ErrFull nothing was written, and the log stays usable: a smaller entry may still fit, or one with another purpose, or the same
 	// entry once there is space. Any other error ends this Log: Lost is closed, and only the next Open shows whether the entry is there. If
@@ -56,7 +58,8 @@ type Log interface {
 	// Calls of Begin and Append follow one another. Append may be called only while no entry is on its way.
 	Begin(entry []byte, purpose Purpose) (<-chan Appended, error)
 
-	// Depth returns how many entries may be on their way at a time, at least 1. With 1, Begin has no advantage: it may wait as long as Append.
+	// Depth returns how many entries may be on their way at a time, at least 1. With 1,
+	// Begin has no advantage: it may wait as long as Append.
 	Depth() int
 
 	// HasSpace reports whether Reserve would find space for an entry of size bytes; to ask during an append, add the size of that entry.
@@ -73,12 +76,14 @@ type Log interface {
 	// Reserve makes space for the next entry, of size bytes and any purpose. It fails as Append would.
 	Reserve(size int, purpose Purpose) error
 
-	// Frees reports whether Trim(before) would free space after an entry was appended with Trimming, even if that entry may be trimmed, too.
+	// Frees reports whether Trim(before) would free space after an entry was appended with
+	// Trimming, even if that entry may be trimmed, too.
 	Frees(before Index) bool
 
-	// Offset returns the difference between the shard's clock and the node's, while this node owns the shard. Deadlines in the shard are
-	// instants of the shard's clock, which is never ahead of the time that it would show under the first owner. Offset is 0 in an engine whose
-	// shards do not change owners.
+	// Offset returns the difference between the shard's clock and the node's, while this
+	// node owns the shard. Deadlines in the shard are instants of the shard's clock, which
+	// is never ahead of the time that it would show under the first owner. Offset is 0 in
+	// an engine whose shards do not change owners.
 	Offset() time.Duration
 
 	// ReadAt fills p from the entry at an index, beginning off bytes into it. It refuses to read outside of the entry, with ErrNoEntry or
@@ -92,7 +97,8 @@ type Log interface {
 	// Lost is closed when the Log ends without Close: an append or a trim has failed, or another owner has taken over.
 	Lost() <-chan struct{}
 
-	// Close gives up the shard, after an append in flight. Afterwards only Lost and Close may be called, and Append, which returns ErrClosed.
+	// Close gives up the shard, after an append in flight. Afterwards only Lost and Close
+	// may be called, and Append, which returns ErrClosed.
 	Close() error
 }
 
@@ -217,22 +223,28 @@ type Cluster interface {
 	// follow one another; fn must not block. An ownership that ended before fn was called with it may be left out.
 	Owners(fn func(Ownership)) (stop func())
 
-	// Follow calls fn with every entry of a shard that is known to be on a majority of the nodes, once and in order, also with future entries,
-	// until ctx ends or fn returns an error, which Follow returns. entry is valid during the call. anew means that the state must begin from
-	// nothing: it is set in the first call, and in the first one behind entries that were trimmed before the node received them.
+	// Follow calls fn with every entry of a shard that is known to be on a majority of the
+	// nodes, once and in order, also with future entries, until ctx ends or fn returns an
+	// error, which Follow returns. entry is valid during the call. anew means that the
+	// state must begin from nothing: it is set in the first call, and in the first one
+	// behind entries that were trimmed before the node received them.
 	Follow(ctx context.Context, shard uint32, fn func(at Index, entry []byte, anew bool) error) error
 
-	// Barrier returns an index at or behind every entry that was durable on any node when Barrier was called. A state that has followed the
-	// shard through that index contains all of them. There is an entry at the index, so that Follow reaches it without later entries; 0 = the
-	// shard has no entries. Barrier fails with ErrNoOwner while the shard has no owner.
+	// Barrier returns an index at or behind every entry that was durable on any node when
+	// Barrier was called. A state that has followed the shard through that index contains
+	// all of them. There is an entry at the index, so that Follow reaches it without later
+	// entries; 0 = the shard has no entries. Barrier fails with ErrNoOwner while the shard
+	// has no owner.
 	Barrier(ctx context.Context, shard uint32) (Index, error)
 }
 
 // Standby lets a node restore the state of a shard while another node owns it, at the node's own pace.
 type Standby interface {
-	// Replay calls fn with the entries of a shard after an index that are known to be on a majority of the nodes now, in order. 0 is the
-	// beginning of the log. entry is valid during the call. Replay returns the error of fn, or that of ctx if it ends. ErrTrimmed means that
-	// some of the entries are gone: they may have changed the caller's state, which must begin from nothing.
+	// Replay calls fn with the entries of a shard after an index that are known to be on a
+	// majority of the nodes now, in order. 0 is the beginning of the log. entry is valid
+	// during the call. Replay returns the error of fn, or that of ctx if it ends.
+	// ErrTrimmed means that some of the entries are gone: they may have changed the
+	// caller's state, which must begin from nothing.
 	Replay(ctx context.Context, shard uint32, after Index, fn func(at Index, entry []byte) error) error
 
 	// Backlog returns about how many bytes Replay would call fn with. It is cheap.

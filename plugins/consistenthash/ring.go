@@ -6,9 +6,11 @@ import (
 	"math/bits"
 )
 
-// ring is a circle of 2^31 positions with the points of destinations on it. It is a hash table that keeps its points in order: a point
-// prefers the cell with the upper bits of its position as index. If the cell is taken, the point goes into the cells after it, sorted. So the points
-// are sorted from the first cell to the last, in whatever order they came, and adding one moves only its neighbours.
+// ring is a circle of 2^31 positions with the points of destinations on it. It is a hash
+// table that keeps its points in order: a point prefers the cell with the upper bits of its
+// position as index. If the cell is taken, the point goes into the cells after it, sorted.
+// So the points are sorted from the first cell to the last, in whatever order they came,
+// and adding one moves only its neighbours.
 //
 // A cell without a point repeats the next point. The cells after the last point repeat the first one, one circle further. This
 // saves find most of its branches. For example, with eight cells for positions 0 to 7 and points at 2 and 5, cells 0 to 2 have the point

@@ -10,10 +10,12 @@ import (
 // A destination of weight 2^n has 256 points on the ring of strength 2^n. One whose weight is between two powers of two has up to
 // 511 points on the ring of the lower power. So every weight costs about the same memory.
 //
-// A message has 12 positions. On each ring, find gives the first point after each position. The destination of the nearest point gets the
-// message, where a distance on a ring of strength s is divided by s. With one position, the shares of 100 equal destinations would have
-// a standard deviation of 6 %; with 12 positions it is 1.3 %. For example, a point 600 away on the ring of strength 4 counts as 150, and wins
-// against a point 200 away on the ring of strength 1.
+// A message has 12 positions. On each ring, find gives the first point after each position.
+// The destination of the nearest point gets the message, where a distance on a ring of
+// strength s is divided by s. With one position, the shares of 100 equal destinations would
+// have a standard deviation of 6 %; with 12 positions it is 1.3 %. For example, a point 600
+// away on the ring of strength 4 counts as 150, and wins against a point 200 away on the
+// ring of strength 1.
 //
 // The distance of a destination depends only on its name, its weight and the message. So a new destination takes
 // messages from all others, and no message moves between the others.

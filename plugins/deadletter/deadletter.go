@@ -95,8 +95,8 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	return hook.Hooks{OnEnqueue: route, OnHead: route, DeadLetters: t, Shared: true}
 }
 
-// atLeastOnce reports whether a queue can dead-letter at least once. As in RabbitMQ it must refuse messages instead of dropping them. Unlike
-// there it may be a classic queue.
+// atLeastOnce reports whether a queue can dead-letter at least once. As in RabbitMQ it must
+// refuse messages instead of dropping them. Unlike there it may be a classic queue.
 func atLeastOnce(q hook.Queue) bool {
 	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
 	overflow, _ := hook.StringSetting(q, "overflow")

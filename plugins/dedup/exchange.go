@@ -207,8 +207,9 @@ func readTTL(m *hook.Publishing) (ms int64, ok bool) {
 	return ms, true
 }
 
-// router routes each message that is not a duplicate to all destinations, whatever its keys are. A duplicate matches nothing, so that it goes
-// to the alternate exchange, as in RabbitMQ.
+// router routes each message that is not a duplicate to all destinations, whatever its keys
+// are. A duplicate matches nothing, so that it goes to the alternate exchange, as in
+// RabbitMQ.
 type router struct {
 	*checker
 	bindings []int32            // by destination

@@ -11,8 +11,9 @@ import (
 // readDelay returns the delay that a message asks for, in milliseconds: 0 if it asks for none. It accepts integers, floats without their
 // fraction, and decimal digits. Values of other types are ignored.
 func readDelay(m *hook.Publishing, longest int64) (int64, error) {
-	// Most delays are plain integers, which HeaderInt reads without an allocation. HeaderInt also reads booleans, as 0 and 1, and timestamps,
-	// as whole seconds; those are not delays.
+	// Most delays are plain integers, which HeaderInt reads without an allocation.
+	// HeaderInt also reads booleans, as 0 and 1, and timestamps, as whole seconds; those
+	// are not delays.
 	const second = 1000
 	n, ok := m.HeaderInt(delayHeader)
 	if ok && n > 1 && n <= longest && n%second != 0 {

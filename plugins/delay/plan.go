@@ -72,9 +72,10 @@ func (s *scheduler) planWithin(limit int64, m *hook.Publishing, p *hook.Plan) (e
 	return nil
 }
 
-// identifiable reports whether a message may have an identity. It is fast for the many messages without a header for that. Dead letters and
-// redriven messages have no identity: otherwise they would replace the held message of the same identity, such as the next one of a recurring
-// message.
+// identifiable reports whether a message may have an identity. It is fast for the many
+// messages without a header for that. Dead letters and redriven messages have no identity:
+// otherwise they would replace the held message of the same identity, such as the next one
+// of a recurring message.
 func identifiable(m *hook.Publishing) bool {
 	if headers := m.Part(hook.PartHeaders); headers != nil && !bytes.Contains(headers, []byte(schedulePrefix)) {
 		return false

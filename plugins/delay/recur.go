@@ -159,8 +159,9 @@ func (r *recurrence) readMissed(m *hook.Publishing) error {
 	return nil
 }
 
-// first returns the first point in time. from is when the message was published or, if delayed is set, the end of its delay. In the latter case an
-// interval begins with a release.
+// first returns the first point in time. from is when the message was published or, if
+// delayed is set, the end of its delay. In the latter case an interval begins with a
+// release.
 func (r *recurrence) first(from hook.Instant, delayed bool) (hook.Instant, error) {
 	at := from
 	if r.timetable != nil || !delayed {

@@ -103,8 +103,8 @@ func (h *Host) followOne(k StoredPolicy) (c followed, changed bool) {
 	return followed{k.Name, p.active.Load() != nil && p.review(false)}, true
 }
 
-// follows reports whether a policy equals the one in the store, because it was loaded here or followed before. A version that was rolled back
-// here is not tried again.
+// follows reports whether a policy equals the one in the store, because it was loaded here
+// or followed before. A version that was rolled back here is not tried again.
 func (h *Host) follows(p *policy, k StoredPolicy) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,8 +23,9 @@ type Host struct {
 	onChange atomic.Pointer[func(strategy string, recompute bool)]
 	table    atomic.Pointer[table]
 
-	// loading is held while a module is compiled and tried, which may take seconds. This is done one at a time, so that other work keeps its
-	// processors. loading is acquired before mu.
+	// loading is held while a module is compiled and tried, which may take seconds. This is
+	// done one at a time, so that other work keeps its processors. loading is acquired
+	// before mu.
 	loading sync.Mutex
 	mu      sync.Mutex // guards the fields below, changes of table, and policies' sources
 	engine  *engine    // nil: not open; loading guards changes of it, too
@@ -39,11 +40,12 @@ type Env struct {
 	// Store saves modules that are loaded while the broker runs. Without it they do
 	// not survive a restart.
 	Store Store
-	// Shared means that other hosts follow the same store, as this host does with [Host.Follow]. Events at a single host, such as a rollback,
-	// are not saved.
+	// Shared means that other hosts follow the same store, as this host does with
+	// [Host.Follow]. Events at a single host, such as a rollback, are not saved.
 	Shared bool
-	// CacheDir is a folder for compiled code, which saves half a second of processor time per start for a Go module. Only the broker may have
-	// write access, because the code is executed.
+	// CacheDir is a folder for compiled code, which saves half a second of processor time
+	// per start for a Go module. Only the broker may have write access, because the code is
+	// executed.
 	CacheDir string
 	// Go runs a function on another goroutine. Without it, work that should not run in a queue's turn does so, and work that must not is
 	// skipped.

@@ -299,8 +299,8 @@ func (h *Host) persist(p *policy, s source) error {
 	return nil
 }
 
-// Reload loads a policy again from its source, which is the file for a configured one. Its counts start again at zero. With recompute, queued
-// messages get new deadlines.
+// Reload loads a policy again from its source, which is the file for a configured one. Its
+// counts start again at zero. With recompute, queued messages get new deadlines.
 func (h *Host) Reload(name string, recompute bool) (Info, error) {
 	p, err := h.reload(name)
 	if err != nil {

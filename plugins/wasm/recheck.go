@@ -84,8 +84,8 @@ func (p *policy) decided(messages, left int) {
 	}
 }
 
-// inDoubt returns about how many messages the policy still has to be called. Some of the counted messages have left their queues, and only the
-// queues know that.
+// inDoubt returns about how many messages the policy still has to be called. Some of the
+// counted messages have left their queues, and only the queues know that.
 func (p *policy) inDoubt() uint64 {
 	n := p.undecided.Load()
 	if n == 0 || p.host.env.Undecided == nil {

@@ -90,11 +90,14 @@ func (c *call) tryAgain() {
 	c.policy.decided(len(c.ms)-left, left)
 }
 
-// try calls the version about messages in doubt, and returns roughly how many of them were in its calls. A failing call is repeated with half
-// as many messages, so that a message on which the module fails does not keep others from their deadlines, as far as instances and
-// retries allow. For example, if the module fails on the first of 64 messages, calls with 64, 32, 16, 8, 4, 2 and 1 messages fail, and the
-// next calls, with 1, 2, 4 and more messages, decide about the other 63. If that breaks off, the next try continues with as few messages,
-// and begins with another one: otherwise the failing message might come before the others each time.
+// try calls the version about messages in doubt, and returns roughly how many of them were
+// in its calls. A failing call is repeated with half as many messages, so that a message on
+// which the module fails does not keep others from their deadlines, as far as instances and
+// retries allow. For example, if the module fails on the first of 64 messages, calls with
+// 64, 32, 16, 8, 4, 2 and 1 messages fail, and the next calls, with 1, 2, 4 and more
+// messages, decide about the other 63. If that breaks off, the next try continues with as
+// few messages, and begins with another one: otherwise the failing message might come
+// before the others each time.
 func (v *version) try(c *call) (tried int) {
 	most := v.mostTogether(c)
 	first, together := v.retries.begin(len(c.ms), most)

@@ -22,8 +22,9 @@ type setting struct {
 	read atomic.Bool // the module has asked for it
 }
 
-// settingsOf flattens a configuration for config_i64 and config_str: texts stay texts, other values become JSON, and nested names get dots. If
-// two names become equal, the one that contains the dot itself counts. settingsOf returns such names.
+// settingsOf flattens a configuration for config_i64 and config_str: texts stay texts,
+// other values become JSON, and nested names get dots. If two names become equal, the one
+// that contains the dot itself counts. settingsOf returns such names.
 func settingsOf(prefix string, m map[string]any, into map[string]*setting) (twice []string) {
 	for _, name := range slices.Sorted(maps.Keys(m)) { // "a.b" comes after "a"
 		key := prefix + name
@@ -71,8 +72,8 @@ func (v *version) configText() []byte {
 	return b
 }
 
-// unread returns the configuration keys for which the module has not asked, in order. It returns none if the module has not passed a trial, or
-// reads the configuration as text.
+// unread returns the configuration keys for which the module has not asked, in order. It
+// returns none if the module has not passed a trial, or reads the configuration as text.
 func (v *version) unread() []string {
 	if v.trial == nil || v.trial.failed != nil || v.trial.readsText {
 		return nil

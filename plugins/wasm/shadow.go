@@ -7,8 +7,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// watchEnqueue and watchHead call the shadow of another plugin's strategy. They do not change the verdicts. A hold in force may come from any
-// plugin, so only a later hold of the shadow counts as a difference.
+// watchEnqueue and watchHead call the shadow of another plugin's strategy. They do not
+// change the verdicts. A hold in force may come from any plugin, so only a later hold of
+// the shadow counts as a difference.
 func (b *binding) watchEnqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	c := call{binding: b, at: atEnqueue, now: now, ms: ms, vs: vs}
 	b.shadow.compare(c, c.holdsBefore())

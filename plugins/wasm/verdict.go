@@ -145,8 +145,8 @@ func atOnceOrNever(until int64) bool { return until == -1 || until == 0 }
 // plausible reports whether a guest's time is in the accepted range.
 func plausible(until int64) bool { return until >= abi.Earliest && until <= abi.Latest }
 
-// instant converts a guest's time; 0 means none. Guests get times rounded down to milliseconds. The remainder is added back, so that nothing
-// happens early.
+// instant converts a guest's time; 0 means none. Guests get times rounded down to
+// milliseconds. The remainder is added back, so that nothing happens early.
 func (c *call) instant(m *hook.Message, until int64) hook.Instant {
 	if atOnceOrNever(until) {
 		return 0

@@ -99,8 +99,8 @@ func wasiNothing(in *instance, stack []uint64) {
 	respond(stack, wasiOK)
 }
 
-// wasiClock returns the time of the call plus the time slept in it. Outside calls the clock stands still, so that all instances of a module are
-// prepared alike.
+// wasiClock returns the time of the call plus the time slept in it. Outside calls the clock
+// stands still, so that all instances of a module are prepared alike.
 func wasiClock(in *instance, stack []uint64) {
 	binary.LittleEndian.PutUint64(in.bytes("clock_time_get", stack[2], 8), uint64(in.clock()))
 	respond(stack, wasiOK)

@@ -2,10 +2,11 @@
 // Policies can be written in any language, and are loaded and replaced while the
 // broker runs. The contract with a module is policy_v1; see package sdk/abi.
 //
-// A [Host] is the plugin. It offers an expiry strategy wasm/NAME for each module. In the queue's turn it calls an instance of the module about
-// batches of messages. A module cannot harm the broker: it is rewritten so that its instructions are metered (package meter), an instance
-// that traps is never used again, verdicts are checked, and a module that fails repeatedly is no longer called. [OnError] then decides in
-// its place.
+// A [Host] is the plugin. It offers an expiry strategy wasm/NAME for each module. In the
+// queue's turn it calls an instance of the module about batches of messages. A module
+// cannot harm the broker: it is rewritten so that its instructions are metered (package
+// meter), an instance that traps is never used again, verdicts are checked, and a module
+// that fails repeatedly is no longer called. [OnError] then decides in its place.
 //
 // A Host has policies, a policy has a version in force, and a version is a compiled module with its settings and a pool of instances. A
 // binding ties a policy to a queue.

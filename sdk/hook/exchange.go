@@ -10,11 +10,13 @@ type ExchangeTyper interface {
 // ExchangeFilterer is a plugin that decides about messages before an exchange of any type routes them.
 type ExchangeFilterer interface {
 	Plugin
-	// ExchangeArguments returns the arguments of exchanges, of any type, that configure the filter. It is called once, when the broker starts.
+	// ExchangeArguments returns the arguments of exchanges, of any type, that configure the
+	// filter. It is called once, when the broker starts.
 	ExchangeArguments() []ExchangeArgument
-	// Filter returns the filter of an exchange that is created, or that exists when the broker starts; nil means no filter. It is called for
-	// all exchanges except the default one. The arguments of an existing exchange are not checked again. If Filter panics, a new exchange is
-	// refused, and an existing one refuses messages.
+	// Filter returns the filter of an exchange that is created, or that exists when the
+	// broker starts; nil means no filter. It is called for all exchanges except the default
+	// one. The arguments of an existing exchange are not checked again. If Filter panics, a
+	// new exchange is refused, and an existing one refuses messages.
 	Filter(x *Exchange) Filter
 }
 
@@ -41,18 +43,22 @@ type ExchangeType struct {
 	Check func(x *Exchange) error
 	// CheckBinding refuses a binding of an exchange, in the same way. nil accepts every binding.
 	CheckBinding func(x *Exchange, key string, args Args) error
-	// New is called when an exchange is created, or for an exchange that exists when the broker starts. In the latter case neither its arguments
-	// nor those of its bindings are checked again. New is called before the declaration is durable, and possibly for an exchange that is not
-	// created in the end. Afterwards the broker calls the Router for each binding, but does not report the end of the exchange. If New panics
-	// or returns nil, a new exchange is refused, and an existing one refuses messages.
+	// New is called when an exchange is created, or for an exchange that exists when the
+	// broker starts. In the latter case neither its arguments nor those of its bindings are
+	// checked again. New is called before the declaration is durable, and possibly for an
+	// exchange that is not created in the end. Afterwards the broker calls the Router for
+	// each binding, but does not report the end of the exchange. If New panics or returns
+	// nil, a new exchange is refused, and an existing one refuses messages.
 	New func(x *Exchange) Router
-	// Schedule is called like New, and again when the policies of the exchange change. If it panics, a new exchange is refused. After a change of
-	// policies the exchange keeps its present Schedule. An exchange that exists when the broker starts keeps the messages that it holds, and
-	// refuses new ones.
+	// Schedule is called like New, and again when the policies of the exchange change. If
+	// it panics, a new exchange is refused. After a change of policies the exchange keeps
+	// its present Schedule. An exchange that exists when the broker starts keeps the
+	// messages that it holds, and refuses new ones.
 	Schedule func(x *Exchange) Schedule
-	// Volatile means that Route must be called for each message. Otherwise the broker caches the result for messages with the same routing keys,
-	// as long as the exchange's bindings do not change, provided that Route called no method of the message. A type that uses Publishing.Now,
-	// or remembers messages, is Volatile.
+	// Volatile means that Route must be called for each message. Otherwise the broker
+	// caches the result for messages with the same routing keys, as long as the exchange's
+	// bindings do not change, provided that Route called no method of the message. A type
+	// that uses Publishing.Now, or remembers messages, is Volatile.
 	Volatile bool
 }
 
@@ -63,8 +69,10 @@ type ExchangeArgument struct {
 	Check func(x *Exchange, v any) error
 	// Compared means that a redeclaration must have the same value. RabbitMQ compares no argument except the alternate exchange.
 	Compared bool
-	// Policy makes the argument a key of policies for exchanges. The key is the argument's name without its prefix "x-", which the name must
-	// have. nil means that only declarations can set the argument. QuorumArgument and QueueTypes have no meaning here.
+	// Policy makes the argument a key of policies for exchanges. The key is the argument's
+	// name without its prefix "x-", which the name must have. nil means that only
+	// declarations can set the argument. QuorumArgument and QueueTypes have no meaning
+	// here.
 	Policy *PolicyKey
 }
 
@@ -73,11 +81,12 @@ type Exchange struct {
 	VHost, Name, Type string
 	Args              Args
 
-	// Types are the types that [Schedule.Inner] may name: the broker's own, followed by plugins' types without a Schedule. The slice belongs
-	// to the broker.
+	// Types are the types that [Schedule.Inner] may name: the broker's own, followed by
+	// plugins' types without a Schedule. The slice belongs to the broker.
 	Types []string
-	// Setting returns an effective setting by its name in policies, from the arguments (without "x-") and the policies of the exchange. It is
-	// set only for [ExchangeType.Schedule].
+	// Setting returns an effective setting by its name in policies, from the arguments
+	// (without "x-") and the policies of the exchange. It is set only for
+	// [ExchangeType.Schedule].
 	Setting func(name string) (any, bool)
 }
 
@@ -87,11 +96,15 @@ type Exchange struct {
 type Schedule struct {
 	// Inner is the type that routes released messages: one of the broker's own, or another plugin's type without a Schedule.
 	Inner string
-	// Plan decides whether to hold a message that is published to the exchange. It may be called more than once: when the message reaches
-	// the place where it is held, Plan is called again, with the time at that moment, if the message has an ID, is a dead letter, also goes
-	// elsewhere, or comes from a transaction. The text of its error becomes the text of the client's PRECONDITION_FAILED; a dead letter with an
-	// error is routed at once. A message that was accepted earlier, under other settings, follows its Plan in spite of an error; in a
-	// transaction, for example, it reaches its place at the commit. If Plan panics, the message is refused: its publisher's channel is closed.
+	// Plan decides whether to hold a message that is published to the exchange. It may be
+	// called more than once: when the message reaches the place where it is held, Plan is
+	// called again, with the time at that moment, if the message has an ID, is a dead
+	// letter, also goes elsewhere, or comes from a transaction. The text of its error
+	// becomes the text of the client's PRECONDITION_FAILED; a dead letter with an error is
+	// routed at once. A message that was accepted earlier, under other settings, follows
+	// its Plan in spite of an error; in a transaction, for example, it reaches its place at
+	// the commit. If Plan panics, the message is refused: its publisher's channel is
+	// closed.
 	Plan func(m *Publishing, p *Plan) error
 	// Released is called for a message whose time has come. nil means that the message leaves. If it panics, the message leaves, too.
 	Released func(m *Publishing, r *Release)
@@ -104,11 +117,12 @@ type Schedule struct {
 
 // Plan says how to handle a message. The zero value routes it at once.
 type Plan struct {
-	// Hold is when to release the message. If it is in the past, the message is routed at once: Released is not called, and no other message
-	// can replace or cancel it.
+	// Hold is when to release the message. If it is in the past, the message is routed at
+	// once: Released is not called, and no other message can replace or cancel it.
 	Hold Instant
-	// ID is unique among the messages that the exchange holds: a held message with the same ID is replaced (reason cancelled), even by a message
-	// that is routed at once. nil means none. ID is read before Plan is called again, and may lie in the message.
+	// ID is unique among the messages that the exchange holds: a held message with the same
+	// ID is replaced (reason cancelled), even by a message that is routed at once. nil
+	// means none. ID is read before Plan is called again, and may lie in the message.
 	ID []byte
 	// Cancel means that the message only cancels the held message with the same ID. If there is none and the message is mandatory, it is
 	// returned (312 NO_ROUTE).
@@ -137,8 +151,9 @@ type Binding struct {
 	Args        Args // sorted by name
 }
 
-// Router has the bindings of one exchange, and matches messages against them. The broker calls Bind and Unbind one at a time. It calls Route
-// from many goroutines at once, but never while Bind or Unbind runs: a Router needs no lock for its bindings.
+// Router has the bindings of one exchange, and matches messages against them. The broker
+// calls Bind and Unbind one at a time. It calls Route from many goroutines at once, but
+// never while Bind or Unbind runs: a Router needs no lock for its bindings.
 //
 // When the broker starts, bindings come in any order. If the order matters, sort the bindings by name, so that a restart does not change
 // where messages go.
@@ -147,17 +162,19 @@ type Router interface {
 	Bind(b *Binding)
 	// Unbind removes a binding. b equals the value that Bind got, but is another value.
 	Unbind(b *Binding)
-	// Route appends the destinations of m to dst. The broker ignores repeated ones. Route must not block, retain m, start a goroutine or read a
-	// clock. If it panics, the message is refused: its publisher's channel is closed.
+	// Route appends the destinations of m to dst. The broker ignores repeated ones. Route
+	// must not block, retain m, start a goroutine or read a clock. If it panics, the
+	// message is refused: its publisher's channel is closed.
 	Route(m *Publishing, dst []Destination) []Destination
 }
 
-// Preparer is a Router that prepares for Route after its bindings have changed, so that many changes in a row, such as those when the broker
-// starts, cost a single preparation.
+// Preparer is a Router that prepares for Route after its bindings have changed, so that
+// many changes in a row, such as those when the broker starts, cost a single preparation.
 type Preparer interface {
 	Router
-	// Prepare is called before the first Route after Bind or Unbind, once for all changes, while no other method runs. If it panics, the exchange
-	// routes no message until the broker is restarted.
+	// Prepare is called before the first Route after Bind or Unbind, once for all changes,
+	// while no other method runs. If it panics, the exchange routes no message until the
+	// broker is restarted.
 	Prepare()
 }
 
@@ -168,8 +185,9 @@ type Publishing struct {
 	Key  string   // its routing key
 	More []string // further routing keys, from its CC and BCC headers
 
-	// Again means that a Volatile type has routed the message before, or that a filter has admitted it. It is a dead letter with at-least-once
-	// that did not arrive. A Router that remembers messages must not take it for its own duplicate.
+	// Again means that a Volatile type has routed the message before, or that a filter has
+	// admitted it. It is a dead letter with at-least-once that did not arrive. A Router
+	// that remembers messages must not take it for its own duplicate.
 	Again bool
 	// Filtered is set by the Router of a Volatile type when it routes the message nowhere because it drops it, like a Filter that does not
 	// admit it. The broker counts it as filtered, and does not publish a dead letter again. Unlike with a Filter, the alternate exchange

@@ -1,24 +1,31 @@
 // Package hook is the contract between Curfew's broker and its Go plugins.
 //
-// A plugin is attached once to every queue, when the queue is declared and again whenever its effective settings change. It reads the
-// settings and returns a [Hooks] value: callbacks, any of which may be nil, and a few settings that the broker itself acts on. Callbacks get a
-// batch of messages and change the messages' verdicts in place. A plugin may also offer expiry strategies ([Strategist]), exchange types
-// ([ExchangeTyper]) and filters of exchanges ([ExchangeFilterer]), and declare arguments and keys of policies ([Argument]).
+// A plugin is attached once to every queue, when the queue is declared and again whenever
+// its effective settings change. It reads the settings and returns a [Hooks] value:
+// callbacks, any of which may be nil, and a few settings that the broker itself acts on.
+// Callbacks get a batch of messages and change the messages' verdicts in place. A plugin
+// may also offer expiry strategies ([Strategist]), exchange types ([ExchangeTyper]) and
+// filters of exchanges ([ExchangeFilterer]), and declare arguments and keys of policies
+// ([Argument]).
 //
 // The package imports nothing else of Curfew, and a plugin needs no other package. Package guest is only for plugins that run others' code.
 //
 // # Compatibility
 //
-// A plugin that compiles against one version of this package compiles against each later one, and works the same there. The following do not
-// change: exported names, their types, fields of structs, parameters, values of constants, the meaning of fields and their zero values,
-// when callbacks are called, and the permitted verdicts. The interfaces that plugins implement get no methods.
+// A plugin that compiles against one version of this package compiles against each later
+// one, and works the same there. The following do not change: exported names, their types,
+// fields of structs, parameters, values of constants, the meaning of fields and their zero
+// values, when callbacks are called, and the permitted verdicts. The interfaces that
+// plugins implement get no methods.
 //
-// New versions may add names; constants after the last one of their type, so a plugin must not use such a value as an index without checking
-// it ([Reasons] and [Parts] grow with them); fields whose zero value means the previous behaviour, so structs must be written with
-// the names of their fields; and methods of [Queue] and [Source], which the broker implements.
+// New versions may add names; constants after the last one of their type, so a plugin must
+// not use such a value as an index without checking it ([Reasons] and [Parts] grow with
+// them); fields whose zero value means the previous behaviour, so structs must be written
+// with the names of their fields; and methods of [Queue] and [Source], which the broker
+// implements.
 //
-// An incompatibility shows at compile time: the plugin's go.mod requires the version whose names it uses, and a build with an older broker is
-// refused.
+// An incompatibility shows at compile time: the plugin's go.mod requires the version whose
+// names it uses, and a build with an older broker is refused.
 package hook
 
 import (
@@ -106,8 +113,8 @@ const (
 	ReasonMaxLen               // the queue was longer than its limit
 	ReasonDeliveryLimit        // it was requeued too often
 	ReasonQueueExpired         // its queue's lease ended
-	// ReasonDuplicate means that the queue already holds an equal message. The message is dropped, and never dead-lettered, because the equal
-	// one is still there.
+	// ReasonDuplicate means that the queue already holds an equal message. The message is
+	// dropped, and never dead-lettered, because the equal one is still there.
 	ReasonDuplicate
 	// The broker moved or removed the message on request, without calling plugins: a verdict cannot have these reasons.
 	ReasonReleased  // it was published by an exchange that had scheduled it
@@ -146,7 +153,8 @@ type Target struct {
 	Exchange string
 	Key      string // used when HasKey; otherwise the message keeps its own keys
 	HasKey   bool
-	// AtLeastOnce keeps the message in its queue until every queue to which it is routed has confirmed it, and publishes it again until then.
+	// AtLeastOnce keeps the message in its queue until every queue to which it is routed
+	// has confirmed it, and publishes it again until then.
 	AtLeastOnce bool
 }
 
@@ -163,13 +171,17 @@ type Verdict struct {
 	Watch bool
 	// DeadLetter, with Drop from OnIdle, passes the queue's messages to OnHead with Drop(ReasonQueueExpired) before the queue is deleted.
 	DeadLetter bool
-	// Again, with Keep from OnHead, means that Deadline is only the time of the next call: the deadline in force stays, and applies after a
-	// restart. From OnEnqueue, OnRestamp and OnRequeue, a strategy of guest.Dynamic uses Again to say that it could not decide. Deadline is then
-	// in force, and OnRestamp (or OnRequeue again) is called with WhyAgain after a second, then after longer pauses, and when the queue is
-	// attached again. After a restart OnRestamp is called, not OnRequeue.
+	// Again, with Keep from OnHead, means that Deadline is only the time of the next call:
+	// the deadline in force stays, and applies after a restart. From OnEnqueue, OnRestamp
+	// and OnRequeue, a strategy of guest.Dynamic uses Again to say that it could not
+	// decide. Deadline is then in force, and OnRestamp (or OnRequeue again) is called with
+	// WhyAgain after a second, then after longer pauses, and when the queue is attached
+	// again. After a restart OnRestamp is called, not OnRequeue.
 	Again bool
-	// Hold, with Keep, is when the message may be delivered. Until then it is held, and other messages pass it. 0 or a time in the past does not
-	// hold it. If several plugins set a Hold, the latest applies. A message that was at the head is held for at least a second.
+	// Hold, with Keep, is when the message may be delivered. Until then it is held, and
+	// other messages pass it. 0 or a time in the past does not hold it. If several plugins
+	// set a Hold, the latest applies. A message that was at the head is held for at least a
+	// second.
 	Hold     Instant
 	Deadline Instant // Keep: the message's deadline; OnIdle: time of the next call; 0 = never
 	State    int64   // Keep: 8 bytes for use by the strategy, stored with the message
@@ -307,72 +319,91 @@ const (
 	ScanLazy                 // only before a delivery, or when it is requeued
 )
 
-// Hooks are a plugin's callbacks for one queue. They run in the queue's turn: they must not block, retain ms or vs, start a goroutine or read
-// a clock (now is the time). A panic is contained and counted, and leaves the verdicts unchanged.
+// Hooks are a plugin's callbacks for one queue. They run in the queue's turn: they must not
+// block, retain ms or vs, start a goroutine or read a clock (now is the time). A panic is
+// contained and counted, and leaves the verdicts unchanged.
 type Hooks struct {
-	// OnEnqueue is called for messages that are about to be enqueued. Verdicts start as Keep, with the Hold that the publisher asked for, see
-	// [HoldReader].
+	// OnEnqueue is called for messages that are about to be enqueued. Verdicts start as
+	// Keep, with the Hold that the publisher asked for, see [HoldReader].
 	OnEnqueue func(now Instant, ms []Message, vs []Verdict)
-	// OnHead is called for messages that are due or at the head; their verdicts start as Keep with the deadline, state and hold in force. It is also
-	// called for messages being removed for another reason (rejected, maxlen, delivery_limit, queue_expired, too_large); their verdicts start
-	// as Drop.
+	// OnHead is called for messages that are due or at the head; their verdicts start as
+	// Keep with the deadline, state and hold in force. It is also called for messages being
+	// removed for another reason (rejected, maxlen, delivery_limit, queue_expired,
+	// too_large); their verdicts start as Drop.
 	OnHead func(now Instant, ms []Message, vs []Verdict)
-	// OnRequeue is called for new deadlines and states of requeued messages. Verdicts start with those in force, which stay if OnRequeue is nil.
-	// It can only Keep: due messages are passed to OnHead afterwards. Only the queue's expiry strategy is called.
+	// OnRequeue is called for new deadlines and states of requeued messages. Verdicts start
+	// with those in force, which stay if OnRequeue is nil. It can only Keep: due messages
+	// are passed to OnHead afterwards. Only the queue's expiry strategy is called.
 	OnRequeue func(now Instant, ms []Message, vs []Verdict)
-	// OnReturn is called after OnRequeue, and decides whether requeued messages are held before they are delivered again. It can only Keep, and
-	// only Hold is used. It is called for any plugin that has it.
+	// OnReturn is called after OnRequeue, and decides whether requeued messages are held
+	// before they are delivered again. It can only Keep, and only Hold is used. It is
+	// called for any plugin that has it.
 	OnReturn func(now Instant, ms []Message, vs []Verdict)
-	// OnRestamp is called for the deadline and state of every queued message, ready or unacknowledged, when the queue's settings change, in batches
-	// with other tasks in between. Verdicts start as for OnEnqueue, and only Deadline and State are used, so that it can often be the same
-	// function. If it is nil, messages keep their deadline and state. Only the queue's expiry strategy is called. See [Verdict].Again for another
-	// occasion.
+	// OnRestamp is called for the deadline and state of every queued message, ready or
+	// unacknowledged, when the queue's settings change, in batches with other tasks in
+	// between. Verdicts start as for OnEnqueue, and only Deadline and State are used, so
+	// that it can often be the same function. If it is nil, messages keep their deadline
+	// and state. Only the queue's expiry strategy is called. See [Verdict].Again for
+	// another occasion.
 	OnRestamp func(now Instant, ms []Message, vs []Verdict)
-	// OnIdle is called when the queue is or becomes unused (idle counts from the last use), and again at the Deadline of its verdict while the
-	// queue has no consumer. Drop deletes the queue. The queue's expiry strategy is called last.
+	// OnIdle is called when the queue is or becomes unused (idle counts from the last use),
+	// and again at the Deadline of its verdict while the queue has no consumer. Drop
+	// deletes the queue. The queue's expiry strategy is called last.
 	OnIdle func(now Instant, idle time.Duration, v *Verdict)
 
-	// OnGone is called for messages that leave the queue, for any reason, if OnEnqueue set Watch in their verdicts. They may be acknowledged,
-	// delivered without acknowledgement, dropped, dead-lettered, purged, or kept out by the verdict of a later plugin. OnGone is called before
-	// another message can take the message's place, with messages that any plugin watches. Only the message's parts and headers, Size and Priority
-	// are set. ms is nil if the queue has lost all of its messages at once: it was purged, deleted or stopped, or its new settings give it no
-	// OnGone. Messages restored by a restart are not watched. A dead letter with at-least-once leaves when the dead-lettering begins, and a message
-	// that a redrive moves leaves when the move begins: see OnStay.
+	// OnGone is called for messages that leave the queue, for any reason, if OnEnqueue set
+	// Watch in their verdicts. They may be acknowledged, delivered without acknowledgement,
+	// dropped, dead-lettered, purged, or kept out by the verdict of a later plugin. OnGone
+	// is called before another message can take the message's place, with messages that any
+	// plugin watches. Only the message's parts and headers, Size and Priority are set. ms
+	// is nil if the queue has lost all of its messages at once: it was purged, deleted or
+	// stopped, or its new settings give it no OnGone. Messages restored by a restart are
+	// not watched. A dead letter with at-least-once leaves when the dead-lettering begins,
+	// and a message that a redrive moves leaves when the move begins: see OnStay.
 	OnGone func(ms []Message)
 
-	// OnStay is called, for plugins with an OnGone, for messages that stay after all: OnGone was called for them because they were to move to other
-	// queues, which then did not accept them. Verdicts start as Keep, and only Watch is used: it makes the broker call OnGone again when they leave.
-	// An equal message may have entered in the meantime.
+	// OnStay is called, for plugins with an OnGone, for messages that stay after all:
+	// OnGone was called for them because they were to move to other queues, which then did
+	// not accept them. Verdicts start as Keep, and only Watch is used: it makes the broker
+	// call OnGone again when they leave. An equal message may have entered in the meantime.
 	OnStay func(now Instant, ms []Message, vs []Verdict)
 
 	// Strategy marks the plugin as the queue's expiry strategy. Only the strategy may move a deadline later, and its Scan is the queue's.
 	Strategy bool
 	Scan     Scan
 
-	// DeadlineFromReady says, for the queue's strategy, that the deadlines of OnEnqueue count from when a message is ready. If the message is held
-	// at first, the broker moves its deadline by that time, unless others' code has set it (see package guest). Without DeadlineFromReady, a
-	// message whose deadline comes before the end of its hold expires while it is held.
+	// DeadlineFromReady says, for the queue's strategy, that the deadlines of OnEnqueue
+	// count from when a message is ready. If the message is held at first, the broker moves
+	// its deadline by that time, unless others' code has set it (see package guest).
+	// Without DeadlineFromReady, a message whose deadline comes before the end of its hold
+	// expires while it is held.
 	DeadlineFromReady bool
 
-	// Refuses means that OnEnqueue may Refuse messages. The outcome of dead letters for the queue is then reported when they have entered or
-	// were refused, not earlier.
+	// Refuses means that OnEnqueue may Refuse messages. The outcome of dead letters for the
+	// queue is then reported when they have entered or were refused, not earlier.
 	Refuses bool
 
-	// DeadLetters is where the callbacks Route messages that leave for a reason, if the plugin knows that when it is attached. The broker only
-	// displays it: the verdicts decide, and another plugin's may lead elsewhere. nil means nowhere, or that it depends on the message.
+	// DeadLetters is where the callbacks Route messages that leave for a reason, if the
+	// plugin knows that when it is attached. The broker only displays it: the verdicts
+	// decide, and another plugin's may lead elsewhere. nil means nowhere, or that it
+	// depends on the message.
 	DeadLetters *Target
 
-	// Shared promises that the Hooks depend only on the queue's type, strategy and settings, and that callbacks do not read the Queue. Queues that
-	// are equal in these may then share the Hooks, which saves memory. A plugin without callbacks for a queue may promise it, too.
+	// Shared promises that the Hooks depend only on the queue's type, strategy and
+	// settings, and that callbacks do not read the Queue. Queues that are equal in these
+	// may then share the Hooks, which saves memory. A plugin without callbacks for a queue
+	// may promise it, too.
 	Shared bool
 
-	// Length and Bytes limit the ready messages and the sum of their bodies. The broker drops messages above the limits from the head (reason
-	// maxlen).
+	// Length and Bytes limit the ready messages and the sum of their bodies. The broker
+	// drops messages above the limits from the head (reason maxlen).
 	Length, Bytes Limit
 
-	// ReleaseLength and ReleaseBytes limit the same for messages that have been held since they entered. A message that would exceed a limit, while
-	// others are ready, stays held, and so do those after it. The broker tries again after a second, or when nothing is ready. With DropReleased
-	// such a message is removed instead (reason maxlen).
+	// ReleaseLength and ReleaseBytes limit the same for messages that have been held since
+	// they entered. A message that would exceed a limit, while others are ready, stays
+	// held, and so do those after it. The broker tries again after a second, or when
+	// nothing is ready. With DropReleased such a message is removed instead (reason
+	// maxlen).
 	ReleaseLength, ReleaseBytes Limit
 	DropReleased                bool
 }
@@ -383,8 +414,8 @@ type Queue interface {
 	Name() string
 	// Type is "classic" or "quorum".
 	Type() string
-	// Setting returns an effective setting by its name in policies ("message-ttl", not "x-message-ttl"), merged from the queue's arguments and
-	// policies.
+	// Setting returns an effective setting by its name in policies ("message-ttl", not
+	// "x-message-ttl"), merged from the queue's arguments and policies.
 	Setting(name string) (any, bool)
 	// Strategy is the name of the expiry strategy in force.
 	Strategy() string

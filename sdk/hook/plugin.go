@@ -34,32 +34,41 @@ type Argument struct {
 	Check func(v any, all Args) error
 	// QueueTypes limits the argument to these types ("classic", "quorum"); nil means both.
 	QueueTypes []string
-	// Order is the argument's position when arguments are checked and compared: the client gets the error of the first wrong one. Arguments with 0
-	// come last, in the order of the chain. RabbitMQ's have x-expires 10, x-message-ttl 20, x-dead-letter-exchange 30, -routing-key 40 and
-	// -strategy 50, x-max-length 60, x-max-length-bytes 70, x-max-in-memory-length 80 and -bytes 90, x-max-priority 100, x-overflow 110,
-	// x-queue-mode 120, x-queue-version 130, x-single-active-consumer 140, x-queue-type 150.
+	// Order is the argument's position when arguments are checked and compared: the client
+	// gets the error of the first wrong one. Arguments with 0 come last, in the order of
+	// the chain. RabbitMQ's have x-expires 10, x-message-ttl 20, x-dead-letter-exchange 30,
+	// -routing-key 40 and -strategy 50, x-max-length 60, x-max-length-bytes 70,
+	// x-max-in-memory-length 80 and -bytes 90, x-max-priority 100, x-overflow 110,
+	// x-queue-mode 120, x-queue-version 130, x-single-active-consumer 140, x-queue-type
+	// 150.
 	Order int
-	// NamesExchange means that the value is the name of an exchange to which the broker will publish the queue's messages. The user that creates
-	// the queue then needs permission to write to the exchange, and to read from the queue. The broker refuses values that are not strings,
-	// even if Check accepts them.
+	// NamesExchange means that the value is the name of an exchange to which the broker
+	// will publish the queue's messages. The user that creates the queue then needs
+	// permission to write to the exchange, and to read from the queue. The broker refuses
+	// values that are not strings, even if Check accepts them.
 	NamesExchange bool
-	// Policy makes the argument a key of policies, named like the argument without its "x-". nil means that only declarations can set the argument.
+	// Policy makes the argument a key of policies, named like the argument without its
+	// "x-". nil means that only declarations can set the argument.
 	Policy *PolicyKey
 }
 
-// PolicyKey says how policies set an argument. Values of policies come from JSON: bool, int64, float64, string, []any, map[string]any or nil. A
-// queue's effective value, [Queue.Setting], comes from the declaration or from a policy and has the Go type of either; [IntSetting] and
-// [StringSetting] read both.
+// PolicyKey says how policies set an argument. Values of policies come from JSON: bool,
+// int64, float64, string, []any, map[string]any or nil. A queue's effective value,
+// [Queue.Setting], comes from the declaration or from a policy and has the Go type of
+// either; [IntSetting] and [StringSetting] read both.
 //
-// A policy stays when the plugin is removed from the chain. The key then has no effect, and the broker logs a warning when it starts. Values
-// are not checked again at start: Attach may see a value that an earlier version of the plugin accepted.
+// A policy stays when the plugin is removed from the chain. The key then has no effect, and
+// the broker logs a warning when it starts. Values are not checked again at start: Attach
+// may see a value that an earlier version of the plugin accepted.
 type PolicyKey struct {
-	// Check refuses invalid values; see [PolicyInt] and its siblings. It must not change v. Its error is an [InvalidError], or any other error whose
-	// text is a line of the reply and names the value. nil accepts any value.
+	// Check refuses invalid values; see [PolicyInt] and its siblings. It must not change v.
+	// Its error is an [InvalidError], or any other error whose text is a line of the reply
+	// and names the value. nil accepts any value.
 	Check func(v any) error
-	// CheckWith refuses a value that Check accepts because of the other settings in the same definition; of returns these by their keys. The rules
-	// of Check apply. A queue's settings may come from several policies and its declaration. Each of these is checked separately, so their
-	// combination may violate the check. nil accepts any value.
+	// CheckWith refuses a value that Check accepts because of the other settings in the
+	// same definition; of returns these by their keys. The rules of Check apply. A queue's
+	// settings may come from several policies and its declaration. Each of these is checked
+	// separately, so their combination may violate the check. nil accepts any value.
 	CheckWith func(v any, of func(key string) (any, bool)) error
 	// Operator means that operator policies may have the key, too. Otherwise it is unknown there.
 	Operator bool
@@ -69,7 +78,8 @@ type PolicyKey struct {
 	Argument Merge
 	// QuorumArgument, if not nil, replaces Argument for quorum queues.
 	QuorumArgument *Merge
-	// QueueTypes are the types of queues ("classic", "quorum", "stream") to which a policy with the key applies; nil means those of the argument.
+	// QueueTypes are the types of queues ("classic", "quorum", "stream") to which a policy
+	// with the key applies; nil means those of the argument.
 	QueueTypes []string
 }
 
@@ -86,8 +96,9 @@ const (
 	TakeLowerLimit              // the lower integer; a negative one means no limit
 )
 
-// InvalidError refuses a value of a policy: "VALUE is not a valid WHAT", where the broker prints the value as RabbitMQ does. What should name
-// the setting and the accepted range, such as "night shift, expected 0 to 23 hours".
+// InvalidError refuses a value of a policy: "VALUE is not a valid WHAT", where the broker
+// prints the value as RabbitMQ does. What should name the setting and the accepted range,
+// such as "night shift, expected 0 to 23 hours".
 type InvalidError struct{ What string }
 
 func (e *InvalidError) Error() string { return "not a valid " + e.What }
@@ -223,17 +234,21 @@ func TypeName(v any) string {
 type Factory struct {
 	// Name is the plugin's name in the chain, and the name of its section.
 	Name string
-	// New decodes the section over the plugin's defaults and builds the plugin. decode fills the given struct and refuses unknown keys; it may leave
-	// everything unchanged. The struct's fields are tagged `koanf:"name"`, explained to the operator with `doc:"one sentence"`, and limited
-	// with `range:"0..100"`, `range:"1.."` or `oneof:"a b"`; test kits do not check limits. If New itself checks more, `accepts:"whole seconds"`
-	// describes the accepted values. config is the decoded struct, for printing the effective configuration.
+	// New decodes the section over the plugin's defaults and builds the plugin. decode
+	// fills the given struct and refuses unknown keys; it may leave everything unchanged.
+	// The struct's fields are tagged `koanf:"name"`, explained to the operator with
+	// `doc:"one sentence"`, and limited with `range:"0..100"`, `range:"1.."` or `oneof:"a
+	// b"`; test kits do not check limits. If New itself checks more, `accepts:"whole
+	// seconds"` describes the accepted values. config is the decoded struct, for printing
+	// the effective configuration.
 	New func(decode func(into any) error) (p Plugin, config any, err error)
 	// Package is the import path of the plugin's package, which appears in errors and "curfew version". [NewFactory] sets it; "" = unknown.
 	Package string
 }
 
-// NewFactory returns the factory of a plugin whose configuration is a C, a struct of the plugin's package. defaults applies without a section.
-// build checks the values. Its error is "KEY: " with the value and the accepted values, or several of these joined.
+// NewFactory returns the factory of a plugin whose configuration is a C, a struct of the
+// plugin's package. defaults applies without a section. build checks the values. Its error
+// is "KEY: " with the value and the accepted values, or several of these joined.
 func NewFactory[C any](name string, defaults C, build func(C) (Plugin, error)) Factory {
 	return Factory{Name: name, Package: reflect.TypeFor[C]().PkgPath(), New: func(decode func(any) error) (Plugin, any, error) {
 		c := defaults
@@ -249,11 +264,14 @@ func NewFactory[C any](name string, defaults C, build func(C) (Plugin, error)) F
 // effect: it is passed on unread, and [Message.Expiration] is never set.
 type ExpirationChecker interface {
 	Plugin
-	// CheckExpiration returns how long a publisher lets a message stay in each queue, in milliseconds from 0; not set means no limit. An error
-	// refuses the message: its publisher gets "invalid expiration 'RAW': " and the error's text.
+	// CheckExpiration returns how long a publisher lets a message stay in each queue, in
+	// milliseconds from 0; not set means no limit. An error refuses the message: its
+	// publisher gets "invalid expiration 'RAW': " and the error's text.
 	//
-	// The broker calls CheckExpiration when the properties differ from those of the channel's previous message, and again when it restamps queued
-	// messages: the result must depend only on the bytes. CheckExpiration may be called from many goroutines at once, and must not retain raw.
+	// The broker calls CheckExpiration when the properties differ from those of the
+	// channel's previous message, and again when it restamps queued messages: the result
+	// must depend only on the bytes. CheckExpiration may be called from many goroutines at
+	// once, and must not retain raw.
 	CheckExpiration(raw []byte) (Limit, error)
 }
 
@@ -261,15 +279,18 @@ type ExpirationChecker interface {
 // holds the message once in each queue to which it is routed, but not as a dead letter or after a redrive.
 type HoldReader interface {
 	Plugin
-	// HoldHeaders returns the names of the headers that the plugin reads: 1 to 8. No names mean that it reads nothing. It is called once, when the
-	// broker starts.
+	// HoldHeaders returns the names of the headers that the plugin reads: 1 to 8. No names
+	// mean that it reads nothing. It is called once, when the broker starts.
 	HoldHeaders() []string
-	// ReadHold is called for a message that has at least one of the headers. values are in the order of HoldHeaders, with the types of [Args],
-	// except that a timestamp is a [time.Time]; nil means a header without a value, or an absent header. The text of its error becomes the text of the
-	// publisher's PRECONDITION_FAILED.
+	// ReadHold is called for a message that has at least one of the headers. values are in
+	// the order of HoldHeaders, with the types of [Args], except that a timestamp is a
+	// [time.Time]; nil means a header without a value, or an absent header. The text of its
+	// error becomes the text of the publisher's PRECONDITION_FAILED.
 	//
-	// The broker calls ReadHold when the properties differ from those of the channel's previous message, so the result must depend only on the
-	// headers: now is for checking Wait.Until. ReadHold may be called from many goroutines at once, and must not retain values.
+	// The broker calls ReadHold when the properties differ from those of the channel's
+	// previous message, so the result must depend only on the headers: now is for checking
+	// Wait.Until. ReadHold may be called from many goroutines at once, and must not retain
+	// values.
 	ReadHold(now Instant, values []any) (Wait, error)
 }
 

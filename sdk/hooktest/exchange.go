@@ -15,8 +15,8 @@ import (
 type ExchangeSpec struct {
 	VHost string // "/"
 	Name  string // "x"
-	// Type is one that the plugin offers, or any other type for the plugin's filter. In a [Case], "" means each type that the plugin offers and,
-	// for a filter, "direct".
+	// Type is one that the plugin offers, or any other type for the plugin's filter. In a
+	// [Case], "" means each type that the plugin offers and, for a filter, "direct".
 	Type string
 	Args hook.Args
 
@@ -28,8 +28,8 @@ type ExchangeSpec struct {
 	BindingArgs []hook.Args
 	// Contents are messages whose content the exchange reads. Run also varies their headers and parts.
 	Contents []Content
-	// Ordered excuses a type that routes by the order in which bindings came. Such a type sends messages elsewhere after a restart, because the
-	// order is not stored.
+	// Ordered excuses a type that routes by the order in which bindings came. Such a type
+	// sends messages elsewhere after a restart, because the order is not stored.
 	Ordered bool
 }
 
@@ -127,7 +127,8 @@ func (e *Exchange) check(p hook.Plugin) error {
 	return e.typ.Check(e.x)
 }
 
-// Bind binds a queue. If the plugin refuses the binding, Bind returns the plugin's error, as for a client. A binding that exists already stays.
+// Bind binds a queue. If the plugin refuses the binding, Bind returns the plugin's error,
+// as for a client. A binding that exists already stays.
 func (e *Exchange) Bind(queue, key string, args ...hook.Arg) error {
 	return e.bind(hook.Binding{Name: queue, Key: key, Args: args})
 }
@@ -249,8 +250,9 @@ func (e *Exchange) named(ds []hook.Destination) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Queues is [Exchange.Route] for a routing key and contents; it returns the queues separated by spaces. It fails the test if the plugin names a
-// destination without a binding.
+// Queues is [Exchange.Route] for a routing key and contents; it returns the queues
+// separated by spaces. It fails the test if the plugin names a destination without a
+// binding.
 func (e *Exchange) Queues(tb testing.TB, key string, c Content) string {
 	tb.Helper()
 	queues, err := e.Route(Publish(0, key, c))

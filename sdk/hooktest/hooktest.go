@@ -1,5 +1,6 @@
-// Package hooktest has a conformance suite for plugins, and fakes of the broker's queues and messages. It needs only package hook, so plugins
-// from outside the tree use it like the built-in ones:
+// Package hooktest has a conformance suite for plugins, and fakes of the broker's queues
+// and messages. It needs only package hook, so plugins from outside the tree use it like
+// the built-in ones:
 //
 //	func TestConformance(t *testing.T) { hooktest.Run(t, ttl.Factory) }
 package hooktest

@@ -76,7 +76,8 @@ func (k *policyKey) accepts(v any) bool {
 	return check == nil || contained(func() error { return check(v) }) == nil
 }
 
-// accepted reports whether the argument's check accepts v, alone or together with the plugin's other arguments, one of which may be required.
+// accepted reports whether the argument's check accepts v, alone or together with the
+// plugin's other arguments, one of which may be required.
 func (k *policyKey) accepted(v any) bool {
 	alone := hook.Args{{Name: k.a.Name, Value: v}}
 	beside := slices.Clone(alone)

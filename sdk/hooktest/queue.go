@@ -83,8 +83,9 @@ func (q *Queue) count(n int) int {
 	return n
 }
 
-// Enter changes the counts as the broker does when a message is enqueued with verdict v. An empty queue delivers the message to a consumer with
-// credit, or drops it if it is due. A held message does not count; any other becomes ready.
+// Enter changes the counts as the broker does when a message is enqueued with verdict v. An
+// empty queue delivers the message to a consumer with credit, or drops it if it is due. A
+// held message does not count; any other becomes ready.
 func (q *Queue) Enter(now hook.Instant, m *hook.Message, v *hook.Verdict) {
 	s := &q.Spec
 	switch {

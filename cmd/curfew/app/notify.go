@@ -18,8 +18,8 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 )
 
-// notifier reports the broker's state to systemd, or whatever program has set NOTIFY_SOCKET [sd_notify(3)]. nil = no program has. Any goroutine
-// may use it.
+// notifier reports the broker's state to systemd, or whatever program has set NOTIFY_SOCKET
+// [sd_notify(3)]. nil = no program has. Any goroutine may use it.
 type notifier struct {
 	conn     *net.UnixConn
 	watchdog time.Duration // the longest time between two signs of life; 0 = none are required

@@ -82,8 +82,9 @@ func checkPlugin(f hook.Factory, before []hook.Factory) error {
 	return fmt.Errorf("two plugins have the name %s: those of %s and %s; leave one of them out", f.Name, first, from)
 }
 
-// undeadlettered returns the plugins of a chain that come after deadletter although they come before it in the default chain, and a chain with
-// deadletter after them. Deadletter does not see the messages that plugins after it drop.
+// undeadlettered returns the plugins of a chain that come after deadletter although they
+// come before it in the default chain, and a chain with deadletter after them. Deadletter
+// does not see the messages that plugins after it drop.
 func undeadlettered(chain []string, order []hook.Factory) (late, better []string) {
 	position := func(name string) int {
 		return slices.IndexFunc(order, func(f hook.Factory) bool { return f.Name == name })

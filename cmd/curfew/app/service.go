@@ -43,7 +43,8 @@ type runner interface {
 
 func newBroker(o broker.Options) runner { return broker.New(o) }
 
-// service runs a broker under the control of signals, the configuration file and the service manager. It belongs to the goroutine that calls run.
+// service runs a broker under the control of signals, the configuration file and the
+// service manager. It belongs to the goroutine that calls run.
 type service struct {
 	plugins   []hook.Factory // of this binary
 	running   configuration
@@ -129,8 +130,9 @@ func (s *service) options(ctx context.Context) (o broker.Options, err error) {
 	return o, nil
 }
 
-// latestFormat is the latest format of logs that this program claims to read, "" = the one in its source. Tests of upgrades build programs with
-// -ldflags "-X github.com/curfewmq/curfew/cmd/curfew/app.latestFormat=2".
+// latestFormat is the latest format of logs that this program claims to read, "" = the one
+// in its source. Tests of upgrades build programs with -ldflags "-X
+// github.com/curfewmq/curfew/cmd/curfew/app.latestFormat=2".
 var latestFormat string
 
 // readsFormat returns the latest format of logs that this program reads; 0 = the one in its source.

@@ -9,7 +9,8 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// clusterModules is the [wasm.Store] of a node of a cluster: the registry, which all nodes follow. Only the registry's owner saves and deletes.
+// clusterModules is the [wasm.Store] of a node of a cluster: the registry, which all nodes
+// follow. Only the registry's owner saves and deletes.
 type clusterModules struct {
 	store func() (st *store.Store, ok bool)
 }

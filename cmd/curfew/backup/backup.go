@@ -334,8 +334,9 @@ func (w *counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// save writes a backup to a file, and returns its size. The file gets its name, and replaces a file of that name, after the backup is complete
-// and durable. A file that is not an ordinary one, such as a pipe, is written to directly.
+// save writes a backup to a file, and returns its size. The file gets its name, and
+// replaces a file of that name, after the backup is complete and durable. A file that is
+// not an ordinary one, such as a pipe, is written to directly.
 func (p *Program) save(name string, write writing) (*backup.Manifest, int64, error) {
 	if name == "-" {
 		out := &counted{Writer: p.Stdout}

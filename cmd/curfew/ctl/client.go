@@ -108,7 +108,8 @@ func (c *client) remove(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// call sends body (nil = none) and decodes the answer into into (nil = it is ignored). An empty answer to anything but GET leaves into unchanged.
+// call sends body (nil = none) and decodes the answer into into (nil = it is ignored). An
+// empty answer to anything but GET leaves into unchanged.
 func (c *client) call(ctx context.Context, method, path string, body, into any) error {
 	var data []byte
 	if body != nil {
@@ -138,7 +139,8 @@ func (c *client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// encode returns JSON without HTML escapes. JSON that the user wrote stays unchanged, so that the lines in error messages are those of its text.
+// encode returns JSON without HTML escapes. JSON that the user wrote stays unchanged, so
+// that the lines in error messages are those of its text.
 func encode(v any) ([]byte, error) {
 	if text, ok := v.(json.RawMessage); ok {
 		return text, nil

@@ -145,7 +145,8 @@ func (t *top) interact(ctx context.Context) error {
 	}
 }
 
-// watch shows the states of one stream. again reports whether another stream is needed: for another page or order, or because this one ended.
+// watch shows the states of one stream. again reports whether another stream is needed: for
+// another page or order, or because this one ended.
 func (t *top) watch(ctx context.Context, stream int, updates chan update, keys <-chan string, resized <-chan os.Signal) (again bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

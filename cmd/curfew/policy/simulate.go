@@ -59,7 +59,8 @@ type outcome struct {
 	published, refused, delivered, acked, expired, dropped, routed, held int
 }
 
-// Limits on decisions, because a policy may prolong deadlines forever: a constant, and more for each event. Beyond them the simulation ends.
+// Limits on decisions, because a policy may prolong deadlines forever: a constant, and more
+// for each event. Beyond them the simulation ends.
 const (
 	patience         = 100_000
 	patiencePerEvent = 100
@@ -338,8 +339,9 @@ func (s *simulation) deliver(e *event) error {
 	return nil
 }
 
-// find returns a message that must be in a state; a message that must be ready may also be held. It returns nil without an error if the policy
-// removed the message, or held it when the trace delivers it.
+// find returns a message that must be in a state; a message that must be ready may also be
+// held. It returns nil without an error if the policy removed the message, or held it when
+// the trace delivers it.
 func (s *simulation) find(id string, where messageState) (*stored, error) {
 	slot, ok := s.byID[id]
 	if !ok {

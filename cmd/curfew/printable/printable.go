@@ -1,5 +1,6 @@
-// Package printable writes texts of others, such as names that clients have chosen, so that a terminal only displays them. It replaces control
-// characters, which can set a terminal's title or forge lines, and characters that change the direction of text.
+// Package printable writes texts of others, such as names that clients have chosen, so that
+// a terminal only displays them. It replaces control characters, which can set a terminal's
+// title or forge lines, and characters that change the direction of text.
 package printable
 
 import (

@@ -1,4 +1,5 @@
-// Package telemetry exports the core's spans and metrics as the configuration and the OTEL_ variables of the environment say: to a collector, through
+// Package telemetry exports the core's spans and metrics as the configuration and the OTEL_
+// variables of the environment say: to a collector, through
 // [github.com/curfewmq/curfew/core/otlp], to the terminal, and to Prometheus.
 package telemetry
 

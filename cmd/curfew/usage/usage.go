@@ -1,5 +1,6 @@
-// Package usage is the command line of all commands except ctl, which has rabbitmqctl's. It parses flags, explains mistakes, and writes help
-// pages. Flags are registered with package flag, whose own parser does not return distinguishable errors.
+// Package usage is the command line of all commands except ctl, which has rabbitmqctl's. It
+// parses flags, explains mistakes, and writes help pages. Flags are registered with package
+// flag, whose own parser does not return distinguishable errors.
 package usage
 
 import (
@@ -13,8 +14,9 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// Parse sets the flags at the beginning of args, in the grammar of package flag, and returns the rest, which begins with the first argument that
-// is not a flag. The error is [flag.ErrHelp], or a text for the user.
+// Parse sets the flags at the beginning of args, in the grammar of package flag, and
+// returns the rest, which begins with the first argument that is not a flag. The error is
+// [flag.ErrHelp], or a text for the user.
 func Parse(f *flag.FlagSet, args []string) (rest []string, err error) {
 	for len(args) > 0 {
 		word := args[0]

@@ -27,9 +27,10 @@ type Item struct {
 // sectionsInVHosts are the sections of contents, in order.
 var sectionsInVHosts = [...]string{"parameters", "policies", "queues", "exchanges", "bindings"}
 
-// Collect returns the definitions of the whole broker, or of one vhost unless v is nil. It leaves out exclusive queues and their bindings,
-// which end with their connection, and definitions that every vhost has. With modules it adds the broker's expiry policies, or the policies that
-// the vhost's definitions name.
+// Collect returns the definitions of the whole broker, or of one vhost unless v is nil. It
+// leaves out exclusive queues and their bindings, which end with their connection, and
+// definitions that every vhost has. With modules it adds the broker's expiry policies, or
+// the policies that the vhost's definitions name.
 func (d *Definitions) Collect(v *vhost.VHost, modules bool) (all []Section) {
 	if v == nil {
 		vs, vhosts := d.Store.VHosts(), Section{Name: "vhosts"}

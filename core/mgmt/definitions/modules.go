@@ -36,8 +36,8 @@ type Modules interface {
 	// Carried returns the policies except shadows, each with everything that is needed to load it elsewhere. A policy whose module cannot
 	// be read has no module here.
 	Carried() []Carried
-	// Load makes a module a policy, or the next version of one. It reports whether the name is new, and warns of possible errors in a module
-	// that works.
+	// Load makes a module a policy, or the next version of one. It reports whether the name
+	// is new, and warns of possible errors in a module that works.
 	Load(m Module) (created bool, warnings []string, err error)
 	// Unload unloads a policy; force unloads it even if queues have chosen it.
 	Unload(name string, force bool) error

@@ -150,8 +150,8 @@ func (d *Drain) Step() (goesOn, stop bool) {
 		return false, d.state == Stopping
 	}
 	d.look()
-	// While queues are counted one after another, a message that moves between two of them may be counted in neither. So nothing must be left
-	// twice.
+	// While queues are counted one after another, a message that moves between two of them
+	// may be counted in neither. So nothing must be left twice.
 	was := d.empty
 	d.empty = d.counts.Left == 0
 	d.timedOut = d.options.Clock().Sub(d.since) >= d.order.Timeout && !d.empty

@@ -9,8 +9,9 @@ import (
 // Cycle is a set of queues between which dead letters can circulate.
 type Cycle struct {
 	Queues []string // sorted
-	// Rejected means that rejected messages leave one of the queues. They circulate as long as consumers reject them. All other messages are
-	// dropped when they return to a queue where they died, which ends their cycle.
+	// Rejected means that rejected messages leave one of the queues. They circulate as long
+	// as consumers reject them. All other messages are dropped when they return to a queue
+	// where they died, which ends their cycle.
 	Rejected bool
 	// Slowed means that messages wait somewhere in the cycle: for a deadline, or while they are held.
 	Slowed bool

@@ -52,8 +52,8 @@ type Edge struct {
 	// Count is how many messages left for the reason since the queue was declared or the broker started. Without Certain, only some of them
 	// took this way.
 	Count uint64
-	// Rate is how many messages per second left for the reason; with several targets or keys it is divided by their shares of the remembered
-	// events.
+	// Rate is how many messages per second left for the reason; with several targets or
+	// keys it is divided by their shares of the remembered events.
 	Rate float64
 	// Known means that the rate is a present one: see [Options].
 	Known bool

@@ -40,8 +40,8 @@ func (e *end) Write(p []byte) (int, error) {
 	return written, err
 }
 
-// ended reports whether an error means that the other end was closed. TCP has a separate error for that, and still accepts deadlines; a pipe
-// fails as if this end had been closed.
+// ended reports whether an error means that the other end was closed. TCP has a separate
+// error for that, and still accepts deadlines; a pipe fails as if this end had been closed.
 func (e *end) ended(err error) bool { return errors.Is(err, io.ErrClosedPipe) && !e.closed.Load() }
 
 func (e *end) SetDeadline(t time.Time) error      { return e.deadline(e.Conn.SetDeadline(t)) }

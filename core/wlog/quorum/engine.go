@@ -38,8 +38,8 @@ type Options struct {
 	Local Local
 	// Node is the node's number in the cluster, not 0. It belongs to the contents of Local: a node that has lost them gets another number.
 	Node wlog.NodeID
-	// Voters are the nodes of a new cluster, the same on each of them. A node that joins a cluster has none. A shard that has a log takes its
-	// voters from there.
+	// Voters are the nodes of a new cluster, the same on each of them. A node that joins a
+	// cluster has none. A shard that has a log takes its voters from there.
 	Voters []wlog.NodeID
 	// Shards is how many shards StartAll starts: those from 0 to Shards-1.
 	Shards uint32
@@ -52,8 +52,9 @@ type Options struct {
 	Clock clock.Clock
 	// Stall is how long a write to the disk may take before the owner transfers the shard to another node. 0 = 5 s.
 	Stall time.Duration
-	// Lost is called when this node has lost a shard: with the new owner, and with one of ErrDisk, ErrSlowDisk, ErrLeaving, ErrGiven, ErrOther
-	// and ErrAlone. 0 = this node knows of no owner. Lost must not block. nil = it is not called.
+	// Lost is called when this node has lost a shard: with the new owner, and with one of
+	// ErrDisk, ErrSlowDisk, ErrLeaving, ErrGiven, ErrOther and ErrAlone. 0 = this node
+	// knows of no owner. Lost must not block. nil = it is not called.
 	Lost func(shard uint32, owner wlog.NodeID, why error)
 	// Send sends a message to another node. It does not block, and may lose messages.
 	Send func(to wlog.NodeID, m Message)

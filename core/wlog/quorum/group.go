@@ -28,13 +28,15 @@ type group struct {
 	// committed is called with each committed entry behind those of earlier lives, in order. data is nil for an entry that only Raft needs;
 	// otherwise it begins with a header.
 	committed func(p position, data []byte)
-	// restarted is called when the log goes on behind a position that the node has not reached. State built from earlier entries is void then.
+	// restarted is called when the log goes on behind a position that the node has not
+	// reached. State built from earlier entries is void then.
 	restarted func(p position)
 	// timed is called with a lower bound of the time of a term's owner, from an entry that is about to be written (unless this node has
 	// proposed it), or from another node. nil = it is not called.
 	timed func(term uint64, at hook.Instant, by source)
-	// known returns a lower bound of the time of the owner in the latest term of which this node knows the time; claim reports that it knows
-	// it from an earlier life. Term 0 = it knows none; a nil function means the same.
+	// known returns a lower bound of the time of the owner in the latest term of which this
+	// node knows the time; claim reports that it knows it from an earlier life. Term 0 = it
+	// knows none; a nil function means the same.
 	known func() (term uint64, at hook.Instant, claim bool)
 
 	out       []*raftpb.Message // to other nodes

@@ -15,8 +15,8 @@ import (
 // Message is a message of a node's engine to another node's engine about a shard.
 type Message struct {
 	Shard uint32
-	// Bulk reports that the message may be large. Bulk messages to a node keep their order, and must not delay the other messages, which are
-	// small and of which some are urgent.
+	// Bulk reports that the message may be large. Bulk messages to a node keep their order,
+	// and must not delay the other messages, which are small and of which some are urgent.
 	Bulk bool
 	// Bytes is the message, of at most MaxMessage bytes. Other messages may share it, so it must not be changed.
 	Bytes []byte

@@ -183,8 +183,8 @@ type Stats struct {
 	SpareBytes int64
 	// PinnedBytes are the bytes of files that were removed from the log and whose space a [Snapshot] still holds.
 	PinnedBytes int64
-	// Syncs are the seconds that the disk took to make writes durable, since the shard was opened. With Flush, segments are synced only when
-	// they are closed.
+	// Syncs are the seconds that the disk took to make writes durable, since the shard was
+	// opened. With Flush, segments are synced only when they are closed.
 	Syncs telemetry.Distribution
 }
 

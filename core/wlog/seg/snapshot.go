@@ -17,8 +17,9 @@ import (
 //
 // It belongs to one goroutine, which must close it.
 type Snapshot struct {
-	// Files are in the order in which they should be written to a new directory, each shard's together. A shard is damaged until its last file
-	// is there, so no broker takes an incomplete shard for a whole one.
+	// Files are in the order in which they should be written to a new directory, each
+	// shard's together. A shard is damaged until its last file is there, so no broker takes
+	// an incomplete shard for a whole one.
 	Files []*SnapshotFile
 
 	unlock func() error // unlocks a directory that no engine has open; nil = nothing is locked

@@ -50,8 +50,8 @@ type File interface {
 	// Writev writes parts one after another, beginning at off. After an error each part may be in the file in whole, in part or not at all,
 	// now or after a crash.
 	Writev(off int64, parts [][]byte) error
-	// Allocate extends the file to size bytes. It adds zeros with space on the disk, so that a later write there needs no space and changes no
-	// metadata.
+	// Allocate extends the file to size bytes. It adds zeros with space on the disk, so
+	// that a later write there needs no space and changes no metadata.
 	Allocate(size int64) error
 	// Sync makes written and allocated bytes durable. After an error the file must not be relied on any more.
 	Sync() error

@@ -17,8 +17,9 @@ type Backend struct {
 	Engine func(t *testing.T) wlog.Engine
 	// Crash ends the process that has the engine open, and loses everything that is not durable. The engine is closed afterwards.
 	Crash func(t *testing.T)
-	// SetFull sets whether the storage is full. A full storage takes Settling entries at least for a while, and soon refuses Bringing entries
-	// of LargeEntry bytes. An engine may notice late that the storage has space again.
+	// SetFull sets whether the storage is full. A full storage takes Settling entries at
+	// least for a while, and soon refuses Bringing entries of LargeEntry bytes. An engine
+	// may notice late that the storage has space again.
 	SetFull func(t *testing.T, full bool)
 	// Break makes the next append fail.
 	Break func(t *testing.T)

@@ -1,12 +1,15 @@
-// Package meter rewrites a WebAssembly module so that it counts the instructions it executes and traps when its fuel is used up. This is the
-// only way to limit a guest that runs inside a host goroutine.
+// Package meter rewrites a WebAssembly module so that it counts the instructions it
+// executes and traps when its fuel is used up. This is the only way to limit a guest that
+// runs inside a host goroutine.
 //
 // # Fuel
 //
-// The rewritten module has one more global, a mutable i64 that it exports ([Options.Global]): the remaining fuel. The host sets it before a call;
-// the guest cannot access it. The module subtracts the price of instructions before it executes them, and executes unreachable when
-// the fuel falls below zero. Negative fuel therefore means that it is exhausted; any other trap leaves it at zero or more. An exhausted
-// instance has stopped at an arbitrary point and must not be used again.
+// The rewritten module has one more global, a mutable i64 that it exports
+// ([Options.Global]): the remaining fuel. The host sets it before a call; the guest cannot
+// access it. The module subtracts the price of instructions before it executes them, and
+// executes unreachable when the fuel falls below zero. Negative fuel therefore means that
+// it is exhausted; any other trap leaves it at zero or more. An exhausted instance has
+// stopped at an arbitrary point and must not be used again.
 //
 // Charges depend only on the module and its input, never on the engine, the machine or the time: the same call uses the same fuel
 // everywhere.
@@ -59,8 +62,8 @@ import "fmt"
 // Options configure the metering and limit the module. Zero fields mean the
 // defaults, except Fuel.
 type Options struct {
-	// Fuel is the fuel of a new instance, 0 to [MaxFuel], for its start function, which runs before the host can set any. 0: a start function
-	// traps.
+	// Fuel is the fuel of a new instance, 0 to [MaxFuel], for its start function, which
+	// runs before the host can set any. 0: a start function traps.
 	Fuel int64
 	// Global is the name under which the fuel is exported; "" = [DefaultGlobal]. A module with an export of that name is refused.
 	Global string
@@ -71,8 +74,8 @@ type Options struct {
 	// MemoryPages is how far a module's memory may grow, in pages of 64 KiB, whatever maximum it declares; 0 = 256 (16 MiB). A module
 	// that starts with more is refused.
 	MemoryPages uint32
-	// TableElements is how far each of a module's tables may grow, whatever maximum it declares, and how large they may be together at the start;
-	// 0 = 65536.
+	// TableElements is how far each of a module's tables may grow, whatever maximum it
+	// declares, and how large they may be together at the start; 0 = 65536.
 	TableElements uint32
 
 	// exact gives each class its own point, so that the charge equals the price of the executed instructions.

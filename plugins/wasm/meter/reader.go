@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// reader reads a module. The first failure is final: after it the reader is at the end and reads zeros, so callers need to check err only once
-// for each entry of a loop.
+// reader reads a module. The first failure is final: after it the reader is at the end and
+// reads zeros, so callers need to check err only once for each entry of a loop.
 type reader struct {
 	b        []byte
 	pos, end int // end of the section or body being read, at most len(b)

@@ -89,10 +89,11 @@ const (
 	bulkPages
 )
 
-// Prices of instructions that do not cost one unit. They follow the worst times measured with wazero's compiler, including denormal numbers: a
-// unit takes at most about a nanosecond, and usually a quarter of that. There are two exceptions. A load that misses all caches takes as
-// long as hundreds of others; the size of a guest's memory limits such loads. And memory.grow charges only a part of the first access to
-// a page.
+// Prices of instructions that do not cost one unit. They follow the worst times measured
+// with wazero's compiler, including denormal numbers: a unit takes at most about a
+// nanosecond, and usually a quarter of that. There are two exceptions. A load that misses
+// all caches takes as long as hundreds of others; the size of a guest's memory limits such
+// loads. And memory.grow charges only a part of the first access to a page.
 const (
 	unitsMemory   = 2 // loads and stores
 	unitsMultiply = 2

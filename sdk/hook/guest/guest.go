@@ -12,9 +12,11 @@ import (
 // Dynamic is a Strategist whose strategies are added and removed while the broker runs. Strategies may be called from any goroutine.
 type Dynamic interface {
 	hook.Strategist
-	// OnChange is called once, when the broker starts. The plugin calls changed when a strategy is added, removed or replaced, from any
-	// goroutine, but not in a queue's turn, that is, not from Attach or a callback. When changed returns, the queues of the strategy have been
-	// attached again. With recompute, OnRestamp is then called for their messages. It is not called for changes of a queue's settings.
+	// OnChange is called once, when the broker starts. The plugin calls changed when a
+	// strategy is added, removed or replaced, from any goroutine, but not in a queue's
+	// turn, that is, not from Attach or a callback. When changed returns, the queues of the
+	// strategy have been attached again. With recompute, OnRestamp is then called for their
+	// messages. It is not called for changes of a queue's settings.
 	OnChange(changed func(strategy string, recompute bool))
 }
 
