@@ -51,9 +51,9 @@ func (k *sourceKeeper) read() {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		k.log.Debug("it is unknown from which addresses logins succeeded before: the data directory has no file of them", "file", sourcesFile)
+		k.log.Debug("addresses of earlier logins are unknown: the data directory has no file with them", "file", sourcesFile)
 	case err != nil:
-		k.log.Warn("it is unknown from which addresses logins succeeded before: their file is ignored, and will be replaced", "file", k.path(), "error", err)
+		k.log.Warn("addresses of earlier logins are unknown: their file is ignored, and will be replaced", "file", k.path(), "error", err)
 	default:
 		k.log.Debug("addresses from which logins succeeded before", "addresses", n)
 	}
@@ -97,7 +97,7 @@ func (k *sourceKeeper) write() {
 		k.added, k.failed = added, false
 	case !k.failed:
 		k.failed = true
-		k.log.Warn("it will be unknown after a restart from which addresses logins succeeded: their file could not be written", "error", err)
+		k.log.Warn("addresses of logins will be unknown after a restart: their file could not be written", "error", err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // errLearner is the error for a copy that may lack anything: see [quorum.ErrNoVote].
-var errLearner = errors.New("this node has no vote about it yet, because it has not got all of it")
+var errLearner = errors.New("this node has no vote in it yet, because it has not received all of it")
 
 // Copies describes this node's copies of the shards, once each of them has all that was durable in the cluster when Copies was called.
 // It waits for owners that are being elected until ctx ends.

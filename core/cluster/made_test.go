@@ -201,7 +201,7 @@ func TestRestoreRefuses(t *testing.T) {
 			for _, f := range all {
 				must(t, os.Remove(f))
 			}
-		}, "shard 2: the node had not received any of it yet"},
+		}, "shard 2: the node had not received any part of it yet"},
 		{"an interrupt", canceled, func(string) {}, "context canceled"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

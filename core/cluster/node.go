@@ -376,7 +376,7 @@ func (n *Node) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	if err := n.Engine().Leave(ctx); err != nil {
-		n.options.Log.Warn("other nodes must find out by themselves that this one has ended", "error", err)
+		n.options.Log.Warn("this node could not hand over all its shards: the other nodes elect new owners when it has ended", "error", err)
 	}
 }
 

@@ -195,7 +195,7 @@ func (l *loader) checkClusterTLS() {
 	if set < 0 {
 		if beyond := c.beyond(); beyond != "" && !c.Insecure {
 			l.need("cluster.tls.cert", "cluster.nodes", "is missing: "+beyond+" is beyond this machine; "+
-				"set cluster.tls.cert, .key and .ca, or cluster.insecure: true in a network that nobody else reaches")
+				"set cluster.tls.cert, .key and .ca, or cluster.insecure: true in a network that only the nodes can reach")
 		}
 		return
 	}

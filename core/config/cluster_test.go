@@ -73,10 +73,10 @@ func TestClusterErrors(t *testing.T) {
 			`cluster.insecure: is set, but cluster.nodes names no nodes: set it, too, or leave this out (flag --cluster.insecure)`,
 		}},
 		{"plain TCP", []string{"cluster.nodes=127.0.0.1:1,b:1,c:1", "cluster.advertise=127.0.0.1:1"}, []string{
-			`cluster.tls.cert: is missing: b:1 is beyond this machine; set cluster.tls.cert, .key and .ca, or cluster.insecure: true in a network that nobody else reaches (flag --cluster.nodes)`,
+			`cluster.tls.cert: is missing: b:1 is beyond this machine; set cluster.tls.cert, .key and .ca, or cluster.insecure: true in a network that only the nodes can reach (flag --cluster.nodes)`,
 		}},
 		{"plain TCP for everybody", []string{nodes, "cluster.advertise=127.0.0.1:1", "cluster.listen=:1"}, []string{
-			`cluster.tls.cert: is missing: :1 is beyond this machine; set cluster.tls.cert, .key and .ca, or cluster.insecure: true in a network that nobody else reaches (flag --cluster.nodes)`,
+			`cluster.tls.cert: is missing: :1 is beyond this machine; set cluster.tls.cert, .key and .ca, or cluster.insecure: true in a network that only the nodes can reach (flag --cluster.nodes)`,
 		}},
 		{"half of TLS", []string{nodes, "cluster.advertise=127.0.0.1:1", "cluster.tls.key=k", "cluster.insecure=true"}, []string{
 			`cluster.tls.cert: is missing: cluster.tls.key is set, and nodes show one another certificates (flag --cluster.tls.key)`,

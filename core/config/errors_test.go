@@ -268,7 +268,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			name: "nobody could connect", file: "listen: {amqp: off}",
-			want: []string{`listen.amqp: is off, and so is listen.amqps: nobody could connect (file curfew.yaml:1)`},
+			want: []string{`listen.amqp: is off, and so is listen.amqps: no client could connect (file curfew.yaml:1)`},
 		},
 		{
 			name: "TLS without its files", file: "listen:\n  amqps: :5671\ntls:\n  verify-peer: true\n",

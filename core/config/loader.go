@@ -154,7 +154,7 @@ func unknown(what, name string, known []string) string {
 func (l *loader) checkTogether() {
 	c := l.cfg
 	if c.Listen.AMQP == "" && c.Listen.AMQPS == "" {
-		l.need("listen.amqp", "listen.amqp", "is off, and so is listen.amqps: nobody could connect")
+		l.need("listen.amqp", "listen.amqp", "is off, and so is listen.amqps: no client could connect")
 	}
 	for _, n := range []struct {
 		key, value, because, how string

@@ -98,7 +98,7 @@ func TestTranslateValues(t *testing.T) {
 
 		{name: "limits", conf: "heartbeat = 600\nframe_max = 64KB\nchannel_max = 9\nmax_message_size = 134217728\nconsumer_timeout = 1800000\nhandshake_timeout = 5000\nconnection_max = 7\nconsumer_max_per_channel = 3", want: "limits.channels=9 limits.connections=7 limits.consumer-timeout=30m limits.consumers=3 limits.frame-max=64KiB limits.handshake-timeout=5s limits.heartbeat=10m limits.message-size=128MiB"},
 		{name: "no limits", conf: "heartbeat = 0\nframe_max = 0\nchannel_max = 0\nhandshake_timeout = infinity\nconnection_max = infinity", want: "limits.channels=65535 limits.connections=0 limits.frame-max=16MiB limits.handshake-timeout=10m limits.heartbeat=0s"},
-		{name: "zero connections", conf: "connection_max = 0", problems: `connection_max: "0" cannot be translated: 0 lets nobody in there, and is no limit here; accepted: a whole number, or infinity (file rabbitmq.conf:1)`},
+		{name: "zero connections", conf: "connection_max = 0", problems: `connection_max: "0" cannot be translated: 0 admits no client there, and means no limit here; accepted: a whole number, or infinity (file rabbitmq.conf:1)`},
 		{name: "out of our range", conf: "heartbeat = 65536\nframe_max = 1024", problems: "heartbeat: \"65536\" is for limits.heartbeat, and is out of range; accepted: 0s to 18h12m15s (file rabbitmq.conf:1)\nframe_max: \"1024\" is for limits.frame-max, and is out of range; accepted: 4KiB to 16MiB (file rabbitmq.conf:2)"},
 		{name: "huge numbers", conf: "consumer_timeout = 9223372036854775807\nhandshake_timeout = 99999999999999999999\nmanagement.login_session_timeout = 9223372036854775807", want: "limits.consumer-timeout=365d management.session=30d", problems: `handshake_timeout: "99999999999999999999" is out of range; accepted: milliseconds, or infinity (file rabbitmq.conf:2)`},
 		{name: "no consumer timeout", conf: "consumer_timeout = 0", problems: `consumer_timeout: "0" is out of range; accepted: milliseconds, 1 and above (file rabbitmq.conf:1)`},
@@ -107,7 +107,7 @@ func TestTranslateValues(t *testing.T) {
 		{name: "absolute counts", conf: "disk_free_limit.relative = 1.0\ndisk_free_limit.absolute = 2GiB", want: "limits.disk-free=2GiB", remarks: `disk_free_limit.absolute on line 2 takes precedence`},
 		{name: "watermarks of nothing", conf: "vm_memory_high_watermark.relative = 0\nvm_memory_high_watermark.absolute = some\ndisk_free_limit.relative = 0.0", want: "limits.disk-free=0", problems: `vm_memory_high_watermark.absolute: "some" is not a size; accepted: bytes, or a size such as 2GB (1000s), 2GiB or 2G (1024s) (file rabbitmq.conf:2)`},
 
-		{name: "a user", conf: "default_user = anna\ndefault_pass = 's3#c'", want: "auth.users.anna.password=s3#c auth.users.anna.tags=administrator auth.users.anna.vhosts=/", remarks: "It has a password(?s:.*)delete_user guest"},
+		{name: "a user", conf: "default_user = anna\ndefault_pass = 's3#c'", want: "auth.users.anna.password=s3#c auth.users.anna.tags=administrator auth.users.anna.vhosts=/", remarks: "This file has a password(?s:.*)delete_user guest"},
 		{
 			name: "a user with everything", conf: "default_user = a.b\ndefault_pass = \"q\"\ndefault_vhost = v.1\ndefault_user_tags.monitoring = true\ndefault_user_tags.x = false\ndefault_permissions.configure = ^a\ndefault_permissions.read = .*",
 			want: `auth.users.a.b.password="q" auth.users.a.b.permissions.v.1.configure=^a auth.users.a.b.permissions.v.1.read=.* auth.users.a.b.permissions.v.1.write=.* auth.users.a.b.tags=monitoring`, remarks: "does not have the tag",

@@ -346,7 +346,7 @@ func (t *Translation) certificates() {
 	why := ""
 	switch {
 	case external == nil:
-		why = "certificates log nobody in without EXTERNAL among auth_mechanisms"
+		why = "certificates log no client in without EXTERNAL among auth_mechanisms"
 	case !t.answered("tls.ca"):
 		why = "auth.certificate-login needs tls.ca: ssl_options.cacertfile and ssl_options.verify = verify_peer are not both there"
 	}

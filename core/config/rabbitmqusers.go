@@ -150,7 +150,7 @@ func (t *Translation) loopback() {
 	}
 	open := func(l *rabbitLine) {
 		if !known {
-			t.remark(l, "guest exists here, with the password guest, and stays local; where nobody else can connect: auth.guest-loopback-only: false")
+			t.remark(l, "guest exists here, with the password guest, and stays local; where no other machine can connect: auth.guest-loopback-only: false")
 			return
 		}
 		t.answer("auth.guest-loopback-only", "false", "", l)

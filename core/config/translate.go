@@ -243,7 +243,7 @@ func (t *Translation) Print(w io.Writer, explain bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s, translated by curfew config --from.\n", oneLine(printable(filepath.Base(t.file))))
 	if slices.ContainsFunc(t.settings, func(s *setting) bool { return s.value.secret }) {
-		b.WriteString("# It has a password in it: let nobody but the broker read this file.\n")
+		b.WriteString("# This file has a password: only the broker should be able to read it.\n")
 	}
 	var open []string
 	for i, s := range t.settings {

@@ -92,7 +92,7 @@ func (b *builder) shards(all []replicas.Shard) {
 			family.add(labels[i], f.value(&all[i]))
 		}
 	}
-	role := b.family(Gauge, "curfew_shard_role", "What this node's replica of the shard is: 1 for that role, 0 for the others")
+	role := b.family(Gauge, "curfew_shard_role", "Role of this node's replica of the shard: 1 for that role, 0 for the others")
 	for i := range all {
 		for _, r := range roles {
 			role.add(label("shard", shardText(&all[i]), "role", string(r)), truth(all[i].Role == r))

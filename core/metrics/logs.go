@@ -15,7 +15,7 @@ var logDistributions = [...]struct {
 }{
 	{"curfew_log_append_seconds", "Time that entries of the log took to become durable", func(l *store.LogStats) *telemetry.Distribution { return &l.Latency }},
 	{
-		"curfew_log_sync_seconds", "Time that the disk took to make what was written durable",
+		"curfew_log_sync_seconds", "Time that the disk took to make written entries durable",
 		func(l *store.LogStats) *telemetry.Distribution { return &l.Disk.Syncs },
 	},
 	{"curfew_log_group_commit_size", "Commits of queues that were written as one entry", func(l *store.LogStats) *telemetry.Distribution { return &l.Group }},
@@ -30,7 +30,7 @@ var logValues = [...]struct {
 }{
 	{Counter, "curfew_log_appended_bytes_total", "Bytes that were appended to the logs", func(l *store.LogStats) float64 { return float64(l.Stats.Bytes) }},
 	{
-		Counter, "curfew_log_reclaims_total", "Requests to write again what is needed of old parts of the logs",
+		Counter, "curfew_log_reclaims_total", "Requests to write the live records of old parts of the logs again",
 		func(l *store.LogStats) float64 { return float64(l.Reclaims) },
 	},
 	{Gauge, "curfew_log_pending_bytes", "Bytes that wait to become durable", func(l *store.LogStats) float64 { return float64(l.Pending) }},

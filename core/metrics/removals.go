@@ -116,7 +116,7 @@ func (c *Collector) gatherRemovals(b *builder) {
 		cancelled:    b.family(Counter, "curfew_schedules_cancelled_total", "Held messages that were dropped on request"),
 		redriven:     b.family(Counter, "curfew_redriven_total", "Messages that were moved to another queue on request"),
 		refused:      b.family(Counter, "curfew_messages_refused_total", "Messages that a queue did not take"),
-		queues:       b.family(Counter, "curfew_queues_expired_total", "Queues that expired because nobody used them"),
+		queues:       b.family(Counter, "curfew_queues_expired_total", "Queues that expired because they were unused"),
 	}
 	all := c.Store.VHosts()
 	c.removals.forgetOthers(all)

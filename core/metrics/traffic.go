@@ -82,7 +82,7 @@ func (b *builder) logins(sasl, basic auth.Attempts) {
 }
 
 func (b *builder) blocked(n wire.Blocked) {
-	f := b.family(Gauge, "curfew_publishers_blocked", "Connections that are not read from, by what they wait for")
+	f := b.family(Gauge, "curfew_publishers_blocked", "Connections that are not read from, by the reason")
 	f.add(label("reason", "alarm"), float64(n.Alarm))
 	f.add(label("reason", "log"), float64(n.Log))
 	f.add(label("reason", "queue"), float64(n.Queue))

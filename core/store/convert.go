@@ -32,15 +32,15 @@ func convert(ctx context.Context, o *Options, p *progress) error {
 	if err != nil {
 		return err
 	}
-	o.Log.Info("the data is brought into the format of this version, once: earlier versions refuse it then")
+	o.Log.Info("the data is being converted to the format of this version: earlier versions refuse it afterwards")
 	began := o.Clock()
 	done, err := importInto(ctx, from, o, p)
 	if err != nil {
 		hint := ""
 		if errors.Is(err, wlog.ErrFull) || vfs.NoSpace(err) {
-			hint = "; that takes as much space as the logs have now, for the time that both are there: make space, and start the broker again"
+			hint = "; the conversion needs as much free space as the logs take: make space, and start the broker again"
 		}
-		return fmt.Errorf("the data cannot be brought into the format of this version, and is as it was: %w%s", errors.Join(err, from.Abandon(), from.Close()), hint)
+		return fmt.Errorf("the data cannot be converted to the format of this version, and is unchanged: %w%s", errors.Join(err, from.Abandon(), from.Close()), hint)
 	}
 	if err := errors.Join(from.Replace(), from.Close()); err != nil {
 		return fmt.Errorf("the data is complete in the format of this version, but not in its place: start the broker again, which continues: %w", err)

@@ -240,7 +240,7 @@ func (s *Store) Close(ctx context.Context) error {
 		d.leaves()
 	}
 	if d := s.endQueues(); d != (dropped{}) {
-		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
+		s.log.Info("dropped messages and queues that do not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
 	s.awaitTransfers(ctx)
 	var errs []error

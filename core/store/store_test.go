@@ -39,7 +39,7 @@ func TestReopen(t *testing.T) {
 	k.put(d.Mailbox, "x", "y")
 	k.memory(q, "in a durable queue, and not durable")
 	k.close()
-	if got := k.log.Find("dropped"); got != `"dropped what does not survive a restart" messages=3 from_queues=2 queues=1` {
+	if got := k.log.Find("dropped"); got != `"dropped messages and queues that do not survive a restart" messages=3 from_queues=2 queues=1` {
 		t.Errorf("logged %q", got)
 	}
 

@@ -81,7 +81,7 @@ func (h *queueHost) Deleted(m *queue.Mailbox, why queue.Deletion) {
 // Faulted logs a panic that stopped a queue.
 func (h *queueHost) Faulted(from *queue.Config, v any, stack []byte) {
 	h.log.Error("a queue is stopped until the broker is started again, because of an error in the broker: "+
-		"please report it; unless it is deleted, the disk keeps its messages until then, and what was written after them",
+		"please report the error; until the restart, or the deletion of the queue, the disk keeps its messages and everything written after them",
 		"queue", from.Name, "exchange", from.Schedule != nil, "panic", v, "stack", string(stack))
 }
 

@@ -268,7 +268,7 @@ func (p *pluginDescription) offer() string {
 	}
 	strategies := p.Strategies
 	if p.DynamicStrategies {
-		strategies = append(strategies, "those that are loaded")
+		strategies = append(strategies, "the loaded policies")
 	}
 	var parts []string
 	for _, x := range []struct {

@@ -387,14 +387,14 @@ func replicaText(p object) string {
 	case string(p["voter"]) == "false" && p["lag"] != nil:
 		line += fmt.Sprintf(", catches up: it lacks %d entries, and has no vote yet", p.number("lag"))
 	case string(p["voter"]) == "false":
-		line += ", catches up: what it lacks is not known, and it has no vote yet"
+		line += ", catches up: its lag is not known, and it has no vote yet"
 	case p.text("role") == "owner":
 	case string(p["caught_up"]) == "true":
 		line += ", has everything"
 	case p["lag"] != nil:
 		line += fmt.Sprintf(", lacks %d entries", p.number("lag"))
 	case p["voter"] != nil: // it has not answered since the owner became the owner
-		line += ", what it lacks is not known"
+		line += ", its lag is not known"
 	}
 	if string(p["active"]) == "false" && string(p["voter"]) != "false" {
 		line += ", does not answer the owner"

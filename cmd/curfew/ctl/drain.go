@@ -206,7 +206,7 @@ func (c *call) followDrain(ctx context.Context, at string, s *drainState) (*drai
 		case err != nil:
 			return nil, s.lost(err)
 		case next.State == "serving":
-			return nil, failed(unavailable, "the drain was ended, with %s left: somebody has called revive", counted(s.Left.Messages, "message"))
+			return nil, failed(unavailable, "the drain was ended by revive, with %s left", counted(s.Left.Messages, "message"))
 		}
 		s = next
 	}

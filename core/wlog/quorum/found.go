@@ -99,7 +99,7 @@ type Entries func(fn func(at wlog.Index, entry []byte) error) error
 // Errors of Refound, for errors.Is.
 var (
 	// ErrNothing: the node's copy of the shard is empty.
-	ErrNothing = errors.New("the node had not received any of it yet")
+	ErrNothing = errors.New("the node had not received any part of it yet")
 	// ErrNoVote: the node had no vote, so its copy may lack any committed entry.
 	ErrNoVote = errors.New("the node had no vote in it yet, and may have received only a part")
 	// ErrIncomplete: the node had fallen behind a trim, so its copy lacks trimmed entries and may lack the later entries that replace them.

@@ -34,7 +34,7 @@ const (
 const ReplacedFolder = "replaced"
 
 // ErrReplacing is the error for a directory in which logs are being replaced.
-var ErrReplacing = errors.New("the logs are being brought into a newer format: start the broker, which finishes that")
+var ErrReplacing = errors.New("the logs are being converted to a newer format: start the broker, which finishes the conversion")
 
 // next is the directory of new logs.
 type next struct{ vfs.FS }
