@@ -9,8 +9,9 @@ import (
 	"github.com/curfewmq/curfew/core/route"
 )
 
-// Binding leads messages from an exchange to a queue or, with ToExchange, to another exchange. All fields together are its identity: two
-// bindings may differ only in their arguments.
+// Binding leads messages from an exchange to a queue or, with ToExchange, to another
+// exchange. All fields together are its identity: two bindings may differ only in their
+// arguments.
 type Binding struct {
 	Source      string
 	Destination string
@@ -21,7 +22,8 @@ type Binding struct {
 	pending bool // counted in pendingBindings
 }
 
-// Bind adds a binding. An existing one is left as it is. owner is the connection that asks.
+// Bind adds a binding. An existing one is left as it is. owner is the connection that makes
+// the request.
 func (xs *exchanges) Bind(b Binding, owner Owner) error {
 	if err := b.normalise(); err != nil {
 		return err
@@ -126,8 +128,8 @@ func (xs *exchanges) Unbind(b Binding, owner Owner) error {
 	})
 }
 
-// removeBinding removes a binding, if it still exists, and its exchange if that was the last one. The deletion of the exchanges in logged
-// is logged already. The caller holds mu.
+// removeBinding removes a binding, if it still exists, and its exchange if that was the
+// last one. The deletion of the exchanges in logged is logged already. The caller holds mu.
 func (xs *exchanges) removeBinding(x *exchange, b *Binding, to destination, logged exchangeSet) {
 	if !xs.topology.removeBinding(x, b, to) {
 		return

@@ -12,10 +12,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Reach is the set of queues that dead letters with a target would get to by today's bindings.
+// Reach is the set of queues that dead letters with a target would reach through the
+// present bindings.
 type Reach struct {
 	NoExchange bool // the target's exchange does not exist
-	// ByName means that the default exchange gets the messages, with their own keys: each goes to the queue that has its key as a name.
+	// ByName means that the default exchange gets the messages, with their own keys: each
+	// goes to the queue that has its key as a name.
 	ByName bool
 	// Keyed means that an exchange on the way looks at keys: messages with another key may get elsewhere.
 	Keyed  bool
@@ -26,7 +28,7 @@ type Reach struct {
 // Reached is a queue that dead letters get to.
 type Reached struct {
 	Queue   string
-	Certain bool     // all of them do; otherwise only messages with certain keys or headers, or chosen by a plugin
+	Certain bool     // all messages get there; otherwise only those with certain keys or headers, or chosen by a plugin
 	Via     []string // exchanges on the way, after the target's; the last ones, if there are more than maxVia
 	Holder  string   // exchange on the way that can hold messages for a time; "" = none
 }
@@ -34,8 +36,9 @@ type Reached struct {
 // maxVia is how many exchanges on the way to a queue are named.
 const maxVia = 8
 
-// Reach follows dead letters with a target through bindings and alternate exchanges. It needs no message, and changes nothing. If the
-// target has no key, messages keep their own keys, which are unknown here. At most so many queues are named.
+// Reach follows dead letters with a target through bindings and alternate exchanges. It
+// needs no message, and changes nothing. If the target has no key, messages keep their own
+// keys, which are unknown here. It names at most most queues.
 func (t *topology) Reach(target *hook.Target, most int) (r Reach) {
 	w := reachWalk{topology: t, target: target, reach: &r, queues: map[*queue.Mailbox]*reachStep{}, exchanges: map[*exchange]bool{}}
 	w.walk()
@@ -44,9 +47,10 @@ func (t *topology) Reach(target *hook.Target, most int) (r Reach) {
 	return r
 }
 
-// LeadsTo returns the names of the queues to which a message that the broker publishes to an exchange would be routed now, and the outcome
-// for a dead letter. If a plugin chooses anew for each message, it returns all queues that the plugin may choose; exchanges hold nothing,
-// and filters are not asked. LeadsTo changes nothing.
+// LeadsTo returns the names of the queues to which a message that the broker publishes to
+// an exchange would be routed now, and the outcome for a dead letter. If a plugin chooses
+// anew for each message, it returns all queues that the plugin may choose; exchanges hold
+// nothing, and filters are not asked. LeadsTo changes nothing.
 func (t *topology) LeadsTo(exchange string, m *parts.Message) (queues []string, outcome telemetry.Outcome) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -80,7 +84,7 @@ func (w *reachWalk) walk() {
 		return
 	}
 	w.enter(x, &reachStep{certain: true})
-	for len(w.next) > 0 { // an exchange comes here twice at most: when messages may reach it, and when they certainly do
+	for len(w.next) > 0 { // an exchange is entered at most twice: once because messages may reach it, and once because they certainly do
 		x, step := w.next[0].exchange, w.next[0].step
 		w.next = w.next[1:]
 		w.leave(x, step)
@@ -153,8 +157,8 @@ func (w *reachWalk) to(list []destination, s reachStep) {
 	}
 }
 
-// match returns the destinations of all messages, and the destinations of messages that are unknown here. byName means that each goes to
-// the queue that its key names.
+// match returns the destinations of all messages, and the destinations of messages that are
+// unknown here. byName means that each goes to the queue that its key names.
 func (w *reachWalk) match(x *exchange) (certain, possible []destination, byName bool) {
 	t := w.target
 	w.reach.Keyed = w.reach.Keyed || x.keyed()
@@ -257,7 +261,8 @@ func (a reachedBy) compare(b reachedBy) int {
 	return strings.Compare(a.queue, b.queue)
 }
 
-// list returns the first of the queues that were reached, in order. It does not sort the others: there may be many more.
+// list returns the first of the queues that were reached, in order. It does not sort the
+// others: there may be many more.
 func (w *reachWalk) list(most int) []Reached {
 	first := make([]reachedBy, 0, most+1)
 	for m, s := range w.queues {

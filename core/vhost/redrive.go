@@ -72,7 +72,7 @@ type RedrivePlan struct {
 	Matched  int // messages that would leave
 	Failed   [queue.RedriveFailures]int
 	Targets  []RedriveTarget
-	Complete bool // the plan covers all messages of the queue
+	Complete bool // the time limit did not cut the search off
 	until    queue.Horizon
 }
 

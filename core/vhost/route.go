@@ -12,13 +12,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// TraceExchange receives a copy of every message that is published to or delivered from a traced vhost [RabbitMQ: firehose.html].
-// Clients cannot publish to it.
+// TraceExchange receives a copy of every message that is published to or delivered from a
+// traced vhost [RabbitMQ: firehose.html]. Clients cannot publish to it.
 const TraceExchange = "amq.rabbitmq.trace"
 
-// Route appends to dst the queues for a message that is published to the exchange, each once. reusable means that the result depends on
-// exchange and keys alone, and is valid as long as Generation returns the same as before the call. Route sets the message's Exchange, and
-// does not retain the message.
+// Route appends to dst the queues for a message that is published to the exchange, each
+// once. reusable means that the result depends on exchange and keys alone, and is valid as
+// long as Generation returns the same as before the call. Route sets the message's
+// Exchange, and does not retain the message.
 func (t *topology) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -39,7 +40,8 @@ func (t *topology) Route(exchange string, m *parts.Message, dst []*queue.Mailbox
 	return dst, fit == sameKeys, nil
 }
 
-// Publishable returns an error if Route would return it for every message to an exchange; nil if that depends on the message.
+// Publishable returns an error if Route would return it for every message to an exchange;
+// nil if that depends on the message.
 func (t *topology) Publishable(exchange string) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -78,8 +80,9 @@ const (
 // applies reports whether the route is valid for messages with the same keys and properties.
 func (r reuse) applies() bool { return r >= sameProps }
 
-// routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. The outcome is that of a dead
-// letter. A message that cannot be routed goes nowhere.
+// routeInternal is Route for messages that the broker publishes, which may go to internal
+// exchanges. The outcome is the one for a dead letter. A message that cannot be routed goes
+// nowhere.
 func (t *topology) routeInternal(exchange string, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -108,16 +111,16 @@ func (t *topology) routeFrom(x *exchange, m *parts.Message, dst []*queue.Mailbox
 type routing struct {
 	topology *topology
 	message  *parts.Message
-	list     []destination           // of the message so far, with the exchanges on its way
+	list     []destination           // destinations of the message so far, including the exchanges on its way
 	seen     route.Seen[destination] // of list
 	headers  func() amqp.RawTable
 
 	publishing hook.Publishing // message, as plugins see it
 	planned    hook.Plan       // of the last schedule that was asked
-	prepared   bool            // publishing is
+	prepared   bool            // publishing is set
 	volatile   bool            // a plugin wants to be asked about each message
-	keptOut    bool            // a filter did not admit it to an exchange
-	probing    bool            // the question is only whether the message leads anywhere; the answer must change nothing
+	keptOut    bool            // a filter of an exchange did not admit the message
+	probing    bool            // only whether the message would be routed anywhere is wanted; nothing may change
 	numbers    []hook.Destination
 }
 
@@ -212,8 +215,9 @@ func (r *routing) release() {
 	routings.Put(r)
 }
 
-// match adds the destinations of x or, if it has none for the message, its alternate exchange. It skips destinations that are listed
-// already. It is called once for each exchange on the message's way.
+// match adds the destinations of x or, if it has none for the message, its alternate
+// exchange. It skips destinations that are listed already. It is called once for each
+// exchange on the message's way.
 func (r *routing) match(x *exchange) error {
 	if x.filters != nil && !r.probing && r.message.Released != x.Name {
 		if admitted, err := r.admit(x); !admitted {
@@ -305,7 +309,8 @@ func (r *routing) noteAnswer(x *exchange) {
 	x.router.CountFiltered()
 }
 
-// matchNames matches for the default exchange: every key is the name of a queue. It reports whether any queue has such a name.
+// matchNames matches for the default exchange: every key is the name of a queue. It reports
+// whether any queue has such a name.
 func (t *topology) matchNames(m *parts.Message, list []destination) (_ []destination, matched bool) {
 	seen := make(map[destination]struct{}, len(list)+len(m.More)+1)
 	for _, d := range list {
@@ -326,8 +331,9 @@ func (t *topology) matchNames(m *parts.Message, list []destination) (_ []destina
 	return list, matched
 }
 
-// queueNamed returns the queue that the default exchange routes to; nil if it does not exist. In that case a new queue, which may have that
-// name, changes the generation. The caller holds mu, at least for reading.
+// queueNamed returns the queue that the default exchange routes to; nil if it does not
+// exist. In that case a new queue, which may have that name, changes the generation. The
+// caller holds mu, at least for reading.
 func (t *topology) queueNamed(name string) *queue.Mailbox {
 	e, ok := t.queues.get(name)
 	if !ok && !t.unroutedName.Load() {
@@ -336,7 +342,8 @@ func (t *topology) queueNamed(name string) *queue.Mailbox {
 	return e.mailbox
 }
 
-// Successors replaces each queue in place by the queue that has its name now, and leaves out queues with names that are unused.
+// Successors replaces each queue in place by the queue that has its name now, and leaves
+// out queues with names that are unused.
 func (t *topology) Successors(queues []*queue.Mailbox) []*queue.Mailbox {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

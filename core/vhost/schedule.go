@@ -10,16 +10,18 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// An exchange of a type with a schedule has, besides the bindings of its inner type, a queue of its own for the messages that it holds.
-// That queue is not in the table of queues. A message that the schedule holds goes there and nowhere else, through the same batches,
-// confirms and transactions as to any queue. When it is due it is published through the exchange like a dead letter, without x-death.
+// An exchange of a type with a schedule has, besides the bindings of its inner type, a
+// queue of its own for the messages that it holds. That queue is not in the table of
+// queues. A message that the schedule holds goes there and nowhere else, through the same
+// batches, confirms and transactions as to any queue. When it is due it is published
+// through the exchange like a dead letter, without x-death.
 
 // schedule is the queue of messages that an exchange holds, and the plugin that decides about them.
 type schedule struct {
 	*queue.Schedule
 	mailbox *queue.Mailbox
-	// unbound means that the exchange has lost its last binding. If it is an auto-delete exchange and gets no other binding, it is deleted
-	// when it holds no messages any more.
+	// unbound means that the exchange has lost its last binding. If it is an auto-delete
+	// exchange and gets no other binding, it is deleted when it holds no messages any more.
 	unbound bool
 }
 
@@ -37,7 +39,8 @@ func (x *exchange) holds() bool { return x.schedule != nil && x.schedule.Held() 
 // keeps reports whether the exchange holds messages, or has released some that have not arrived durably.
 func (x *exchange) keeps() bool { return x.holds() || x.schedule != nil && x.schedule.mailbox.Sends() }
 
-// noteLastBinding notes it if the exchange has lost its last binding. Released messages arrive before the exchange is deleted.
+// noteLastBinding notes whether the exchange has lost its last binding. It deletes an
+// auto-delete exchange that holds no messages, once its released messages have arrived.
 func (xs *exchanges) noteLastBinding(x *exchange) {
 	if x.schedule == nil || x.table.Len() > 0 {
 		return
@@ -55,9 +58,10 @@ func (xs *exchanges) noteLastBinding(x *exchange) {
 	}
 }
 
-// settleReleases halts the releases of an exchange that is about to be deleted, and waits until the releases under way are durable: a
-// restart must find each message at its destination, or in the exchange. resume ends the halt. While the disk is full, the wait could last
-// for any time and block the client; so the deletion is refused.
+// settleReleases halts the releases of an exchange that is about to be deleted, and waits
+// until the releases under way are durable: a restart must find each message at its
+// destination, or in the exchange. resume ends the halt. While the disk is full, the wait
+// could last for any time and block the client; so the deletion is refused.
 func (xs *exchanges) settleReleases(exchange string) (resume func(), err error) {
 	xs.topology.mu.RLock()
 	x := xs.topology.exchange(exchange)
@@ -81,11 +85,12 @@ func (xs *exchanges) settleReleases(exchange string) (resume func(), err error) 
 	return resume, nil
 }
 
-// lookForSpace is the time between two looks, of a deletion that waits for released messages, whether the disk is full.
+// lookForSpace is how often a deletion that waits for released messages checks whether the
+// disk is full.
 const lookForSpace = 100 * time.Millisecond
 
-// awaitReleases waits until released messages have arrived durably. It returns the error of a message that never will, and returns early if
-// the disk is full.
+// awaitReleases waits until released messages have arrived durably. It returns the error of
+// a message that never will, and returns early if the disk is full.
 func awaitReleases(arrived <-chan error, j queue.Journal) (full bool, err error) {
 	space, ends := j.(queue.Granter)
 	look := time.NewTicker(lookForSpace) //nolint:forbidigo // the disk is looked at; nothing is due at this time
@@ -100,9 +105,10 @@ func awaitReleases(arrived <-chan error, j queue.Journal) (full bool, err error)
 	return true, nil
 }
 
-// deleteDrained deletes an auto-delete exchange that lost its last binding and now its last message, and reports whether it did. It is
-// called on the turn of the schedule's queue. The deletion waits until the released messages have arrived: until then a restart must find
-// the exchange, which still has them.
+// deleteDrained deletes an auto-delete exchange that lost its last binding and now its last
+// message, and reports whether it did. It is called on the turn of the schedule's queue.
+// The deletion waits until the released messages have arrived: until then a restart must
+// find the exchange, which still has them.
 func (xs *exchanges) deleteDrained(x *exchange) bool {
 	xs.topology.mu.Lock()
 	defer xs.changes.unlock()
@@ -139,7 +145,8 @@ func (xs *exchanges) dropMailbox(m *queue.Mailbox) {
 	})
 }
 
-// plan asks the schedule of x about the message. planned means that x puts it into the schedule, and sends it nowhere else.
+// plan asks the schedule of x about the message. planned means that x puts it into the
+// schedule, and sends it nowhere else.
 func (r *routing) plan(x *exchange) (planned bool, err error) {
 	m := r.message
 	if x.schedule.Broken() {
@@ -176,8 +183,9 @@ func (r *routing) plan(x *exchange) (planned bool, err error) {
 	return held, nil
 }
 
-// holds reports whether a message with a plan goes to the exchange's schedule, and nowhere else. A message that a client publishes with an
-// identity, to be routed at once, passes the schedule in its place among the client's other messages.
+// holds reports whether a message with a plan goes to the exchange's schedule, and nowhere
+// else. A message that a client publishes with an identity, to be routed at once, passes
+// the schedule in its place among the client's other messages.
 func holds(p *hook.Plan, m *parts.Message) bool {
 	return p.Hold > m.Now || p.Cancel || len(p.ID) > 0 && (m.Waits || !m.Published)
 }
@@ -197,9 +205,11 @@ type Planner struct {
 	plan       hook.Plan
 }
 
-// Holds reports whether a message takes the same way as an earlier one with the same routing keys and HeldFirst set: to is the schedule
-// that the earlier one went to. This holds as long as Generation returns the same as before the route of the earlier message was looked up.
-// If so, Holds sets Cancels and Hold; otherwise Route must be called. It must not be called for mandatory messages.
+// Holds reports whether a message takes the same way as an earlier one with the same
+// routing keys and HeldFirst set: to is the schedule that the earlier one went to. This
+// holds as long as Generation returns the same as before the route of the earlier message
+// was looked up. If so, Holds sets Cancels and Hold; otherwise Route must be called. It
+// must not be called for mandatory messages.
 func (p *Planner) Holds(to *queue.Schedule, m *parts.Message) bool {
 	p.publishing, p.plan = hook.Publishing{Now: m.Now, Key: m.Key, More: m.More}, hook.Plan{}
 	p.publishing.Bind(m)
@@ -220,8 +230,9 @@ func (r *routing) leads(x *exchange) bool {
 	return len(queues) > 0 || err != nil // the error is reported when the message is released
 }
 
-// addAll adds all destinations of x's bindings, and reports whether there are any. A probe uses it for plugins that choose anew for each
-// message, because they may remember the messages that they are asked about.
+// addAll adds all destinations of x's bindings, and reports whether there are any. A probe
+// uses it for plugins that choose anew for each message, because they may remember the
+// messages that they are asked about.
 func (r *routing) addAll(x *exchange) (matched bool) {
 	known := make(map[destination]struct{}, len(r.list)) // the list may get as long as there are queues
 	for _, d := range r.list {
@@ -241,15 +252,16 @@ func (t *topology) routeReleased(from *queue.Config, m *parts.Message, dst []*qu
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	x := t.exchanges[from.Name]
-	if x == nil || x.schedule == nil || x.schedule.mailbox.Config() != from { // it was deleted, if there is another of that name
+	if x == nil || x.schedule == nil || x.schedule.mailbox.Config() != from { // it was deleted; another exchange may have its name
 		return dst, sameKeys, telemetry.NoExchange
 	}
 	m.Released = x.Name
 	return t.routeFrom(x, m, dst)
 }
 
-// Leads returns the names of the queues to which an exchange would route a message from its schedule if it released it now; nil if none. If
-// a plugin chooses anew for each message, it returns all queues that the plugin may choose. Leads changes nothing.
+// Leads returns the names of the queues to which an exchange would route a message from its
+// schedule if it released it now; nil if none. If a plugin chooses anew for each message,
+// it returns all queues that the plugin may choose. Leads changes nothing.
 func (t *topology) Leads(exchange string, m *parts.Message) (queues []string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -1,7 +1,7 @@
 // Package vhost implements virtual hosts: exchanges, bindings, the table of queues, routing and dead-lettering.
 //
-// Sessions call a vhost for clients; its queues call it as their [queue.Host]. A refused request is an [*Error] with RabbitMQ's
-// text, which only sessions turn into a reply code.
+// Sessions call a vhost for clients; its queues call it as their [queue.Host]. A refused
+// request is an [*Error] with RabbitMQ's text, which only sessions turn into a reply code.
 package vhost
 
 import (
@@ -37,8 +37,8 @@ type Config struct {
 	MaxBindings   int                 // 0 means no limit; Restore may exceed it
 }
 
-// VHost is one virtual host. It is safe for concurrent use, also by its queues' turns. It consists of parts, and itself does only what
-// takes several of them.
+// VHost is one virtual host. It is safe for concurrent use, also by its queues' turns. It
+// consists of parts; its own methods combine several of them.
 type VHost struct {
 	rules
 	clock     clock.Clock
@@ -48,7 +48,7 @@ type VHost struct {
 	telemetry *telemetry.Recorder
 	headers   *amqp.Names // see Headers
 
-	// The parts. The exported methods of the embedded ones are the vhost's.
+	// The parts. A vhost has the exported methods of the embedded parts.
 	life
 	topology
 	changes
@@ -113,11 +113,12 @@ func New(c Config) *VHost {
 // Name returns the name of the vhost.
 func (v *VHost) Name() string { return v.name }
 
-// Placement returns the number that distinguishes vhosts of a cluster that had the same name at different times. 0 means that the
-// vhost is not in a cluster.
+// Placement returns the number that distinguishes vhosts of a cluster that had the same
+// name at different times. 0 means that the vhost is not in a cluster.
 func (v *VHost) Placement() uint64 { return v.placement }
 
-// Offset returns the difference between the vhost's clock and this node's. All instants in the vhost belong to the vhost's clock.
+// Offset returns the difference between the vhost's clock and this node's. All instants in
+// the vhost belong to the vhost's clock.
 func (v *VHost) Offset() time.Duration { return v.offset }
 
 // Moved reports whether the vhost has moved: all calls fail.
@@ -143,15 +144,16 @@ func (v *VHost) Redrives() *Redrives { return &v.redrives }
 // Parameters returns the parameters, with the limits of the vhost.
 func (v *VHost) Parameters() *Parameters { return &v.parameters }
 
-// ProfileOf returns the profile that a durable queue would have if it were declared now. It returns the errors of the declaration, but
-// declares no queue.
+// ProfileOf returns the profile that a durable queue would have if it were declared now. It
+// returns the errors of the declaration, but declares no queue.
 func (v *VHost) ProfileOf(name string, args amqp.Table) (*queue.Profile, error) {
 	d := QueueDeclare{Name: name, Durable: true, Args: args}
 	v.description.applyDefaultType(&d)
 	return v.policyTable.profileOf(name, d.Args)
 }
 
-// StopShard makes the queues of a failed shard notice, and publishers look up routes again. It returns how many queues there are.
+// StopShard makes the queues of a failed shard notice the failure, and publishers look up
+// routes again. It returns the number of these queues.
 func (v *VHost) StopShard(shard uint32) (queues int) {
 	v.changes.exclusively(v.topology.invalidateRoutes)
 	for _, m := range v.mailboxes() {
@@ -191,8 +193,8 @@ func (v *VHost) Stats() Stats {
 	return s
 }
 
-// DeadLetters returns the counts since the broker was started, and how many at-least-once dead letters were confirmed, by the type of
-// their queue.
+// DeadLetters returns the counts since the broker was started, and how many at-least-once
+// dead letters were confirmed, by the type of their queue.
 func (v *VHost) DeadLetters() (DeadLetterCounts, [queue.Types]uint64) {
 	return v.host.deadLetters()
 }
