@@ -9,42 +9,45 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// RoutingInfo is where a message was published. One value serves all messages that a
-// channel publishes to the same exchange and key. It never changes.
+// RoutingInfo is the exchange and the keys that a message was published with. One value
+// serves all messages that a channel publishes to the same exchange and key. It never
+// changes.
 type RoutingInfo struct {
 	Exchange string
 	Key      string
-	CC, BCC  []string // further routing keys; BCC was cut from the headers
+	CC, BCC  []string // further routing keys; those of BCC were removed from the headers
 }
 
-// Message is a routed message before it is in a queue. Props, which are the flags and
-// values from the wire, and Body alias blocks of its batch.
+// Message is a routed message before it is in a queue. Props has the flags and values
+// from the wire. Props and Body alias blocks of the batch.
 type Message struct {
 	Routing    *RoutingInfo
 	Props      []byte
 	Body       []byte
-	Block      *block.Block // of the batch, that Body lies in; nil means unknown
+	Block      *block.Block // the block of the batch that Body lies in; nil means unknown
 	Seq        uint64       // the publisher's confirm sequence number; 0 means none
 	Expiration hook.Limit
 	Wait       Wait
 	Priority   uint8
 	Flags      Flags
-	// Planned means that Wait is the plan that the exchange's schedule made for the
-	// message, which goes only there: the queue that holds it does not ask again.
+	// Planned means that Wait comes from a plan that the exchange's schedule has made.
+	// The message goes only to that exchange's queue, which does not ask for a plan
+	// again.
 	Planned bool
-	// Released means that an exchange held the message until now, as all others of its
-	// batch: if the queue refuses it, the message is gone.
+	// Released means that an exchange has released the message, and all others of its
+	// batch. If the queue refuses it, the message is lost.
 	Released bool
-	// Passes means that exchanges which do not hold the message have routed it: the queue of
-	// such an exchange only cancels the message that waits with the same ID. With Planned,
-	// no exchange holds it.
+	// Passes means that the message was routed by exchanges that do not hold it. The
+	// queue of such an exchange only cancels the held message with the same ID. With
+	// Planned, no exchange holds the message.
 	Passes bool
 }
 
-// Wait is how long a publisher wants its message held. 0 does not hold it.
+// Wait is how long a publisher wants its message held; 0 means that it is not held.
 type Wait int64
 
-// WaitFor returns the wait of d, which is positive, from when the message enters a queue.
+// WaitFor returns a wait of the positive duration d, which begins when the message enters
+// a queue.
 func WaitFor(d time.Duration) Wait { return Wait(-d) }
 
 // WaitUntil returns the wait until t.
@@ -53,7 +56,7 @@ func WaitUntil(t hook.Instant) Wait { return Wait(max(t, 0)) }
 // Holds reports whether a message that enters a queue now is held.
 func (w Wait) Holds(now hook.Instant) bool { return w.until(now) > now }
 
-// until returns when the wait ends of a message that enters a queue now.
+// until returns the end of the wait for a message that enters a queue now.
 func (w Wait) until(now hook.Instant) hook.Instant {
 	if w < 0 {
 		return now.Add(time.Duration(-w))
@@ -64,11 +67,11 @@ func (w Wait) until(now hook.Instant) hook.Instant {
 // Flags are a message's flags.
 type Flags uint8
 
-// The flags of a message. Those that a queue stores have the bits that a slot has for them.
+// The flags of a message that a queue stores. They have the same bits in a slot.
 const (
 	Persistent      = Flags(persistent)      // delivery-mode 2
 	Redelivered     = Flags(redelivered)     // it was delivered before
-	HasDeathHistory = Flags(hasDeathHistory) // its x-death header is the broker's own
+	HasDeathHistory = Flags(hasDeathHistory) // the broker wrote its x-death header
 	Traced          = Flags(traced)          // its headers have a trace context, and its spans are recorded
 )
 
@@ -77,19 +80,20 @@ const (
 	Refused     Flags = 1 << 3 // set by the queue: answer basic.nack
 	HasPriority Flags = 1 << 4 // the publisher gave a priority
 	HasHeaders  Flags = 1 << 6 // a headers table is present
-	// Mandatory means that a message that only cancels another is returned if it finds
-	// none: then the queue leaves the flag set. A queue without a schedule ignores it.
+	// Mandatory is for a message that only cancels another one: it is returned if it
+	// finds none. Then the queue leaves the flag set. A queue without a schedule ignores
+	// the flag.
 	Mandatory Flags = 1 << 7
 )
 
 // Publisher awaits the confirms of its batches.
 type Publisher interface {
-	// Confirmed is called once for a batch, when every message in it is in the
-	// queue or has left it; those with the flag Refused were kept out. It may be
-	// called from any goroutine and must not keep b.
+	// Confirmed is called once for a batch, when every message in it is in the queue or
+	// has left it; messages with the flag Refused were kept out. It may be called from
+	// any goroutine and must not retain b.
 	Confirmed(b *Batch)
-	// Failed is called instead when it is unknown whether the messages will be
-	// there after a restart: they must not be confirmed.
+	// Failed is called instead of Confirmed when it is unknown whether a restart finds
+	// the messages: they must not be confirmed.
 	Failed(b *Batch, err error)
 }
 
@@ -97,19 +101,19 @@ type Publisher interface {
 // fields is set.
 type Tracking struct {
 	Publisher Publisher        // gets the confirms; nil means none are awaited
-	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
+	Removal   *DeferredRemoval // removes dead letters from their old queue; nil means none
 
-	// kept is the messages, if their queue keeps those that are refused. The queue that
-	// refuses one must do nothing else with it.
+	// kept has the messages, if their old queue keeps those that are refused. A queue
+	// that refuses one must not dead-letter it itself.
 	kept   *transfer
-	from   *Queue      // that sends the dead letters, until Expect
-	leaves *Queue      // that sends dead letters at most once, until it is known what becomes of them; nil otherwise
-	report *lateReport // of such dead letters; nil means that none waits for an answer
+	from   *Queue      // the sender of the dead letters, until Expect; nil if they are sent even without space
+	leaves *Queue      // the sender of dead letters that are sent at most once, until Expect; nil otherwise
+	report *lateReport // the report of such dead letters; nil means that none waits for an answer
 }
 
-// Expect says what became of dead letters on their way, and how many batches have them. It
-// must be called before any of these is published. If it reports false, there is no space for
-// them: none may be published, and their queue keeps them.
+// Expect is called with dead letters that were routed, and the number of batches that
+// have them, before the first batch is published. If it reports false, there is no space:
+// none may be published, and their queue keeps the messages.
 func (t *Tracking) Expect(batches int, ds []DeadLetter) bool {
 	if from := t.from; from != nil && !from.mailbox.broker.underway.fits(ds) {
 		from.buf.unsent = true
@@ -127,14 +131,14 @@ func (t *Tracking) Expect(batches int, ds []DeadLetter) bool {
 	return true
 }
 
-// once reports whether the batch is dead letters that are sent at most once: a queue that
-// refuses one and dead-letters it itself has taken it.
+// once reports whether the batch has dead letters that are sent at most once. A queue
+// that refuses such a message and dead-letters it itself has taken it.
 func (t *Tracking) once() bool {
 	return t.report != nil || t.Removal != nil
 }
 
-// awaited reports whether the outcome of the messages, other than of their bytes under
-// way, is awaited.
+// awaited reports whether the outcome of the messages is awaited. The count of bytes
+// under way and a late report do not matter here.
 func (t *Tracking) awaited() bool { return t.Publisher != nil || t.Removal != nil || t.kept != nil }
 
 // Batch is messages from one publisher to one queue. It has one owner: Publish passes it
@@ -143,9 +147,9 @@ type Batch struct {
 	Messages []Message
 	Tracking
 	blocks   []*block.Block
-	to       *Mailbox // that dead letters were published to
-	traffic  *traffic // that counts it; nil = none does
-	underway int64    // bytes of it
+	to       *Mailbox // the queue that dead letters were published to
+	traffic  *traffic // the traffic that counts it; nil = none does
+	underway int64    // its bytes in traffic
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}

@@ -11,8 +11,8 @@ import (
 )
 
 // Dump writes the operations of a journal entry as text, a line for each, up to the first
-// malformed one. It stops at a definition, and returns it with what follows: definitions
-// begin with 0, which is no operation.
+// malformed one. It stops at a definition, and returns it with the bytes behind it:
+// definitions begin with 0, which is no operation.
 func Dump(w io.Writer, ops []byte) (rest []byte, err error) {
 	in := reader{b: ops}
 	for len(in.b) > 0 && in.b[0] != 0 && !in.bad {

@@ -8,8 +8,8 @@ import (
 )
 
 // enqueue stores a batch, delivers to waiting consumers, drops messages beyond a limit or
-// past their deadline, and confirms. The order is RabbitMQ's: a message that a consumer waits for is
-// delivered before any limit or deadline is looked at.
+// past their deadline, and confirms. The order is RabbitMQ's: a message that a consumer
+// waits for is delivered before limits and deadlines apply.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	n := &q.buf.ops
 	n.arriving, n.entered, n.confirmed, n.keeps = nil, 0, false, b.kept != nil
@@ -27,9 +27,9 @@ func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	q.confirm(b)
 }
 
-// takeInTurn is takeIn for a batch. Where hooks watch messages, each enters alone, after
-// those have left that are due, or that leave because of the one before: they decide
-// about it.
+// takeInTurn stores a batch. Hooks that watch messages decide about a message by those
+// that are in the queue. So with such hooks, due messages leave first, and each message
+// enters alone, after those have left that the one before pushed out.
 func (q *Queue) takeInTurn(now hook.Instant, ms []Message) {
 	if q.cfg.Schedule != nil {
 		q.open()
@@ -49,8 +49,8 @@ func (q *Queue) takeInTurn(now hook.Instant, ms []Message) {
 	q.takeIn(now, ms)
 }
 
-// letLeave removes messages that a change of the queue pushes out, that are delivered
-// without acknowledgement, or that were due when they entered.
+// letLeave removes messages that exceed a limit, that are delivered without
+// acknowledgement, or that were due as they entered.
 func (q *Queue) letLeave(now hook.Instant) {
 	limited := q.hooks.Length.Set() || q.hooks.Bytes.Set()
 	if !limited && !q.zeroTTL && !q.consumers.servesNoAck() {
@@ -65,11 +65,11 @@ func (q *Queue) letLeave(now hook.Instant) {
 	}
 }
 
-// takeIn runs the enqueue hooks for messages and stores the ones that they keep.
+// takeIn runs the enqueue hooks for messages, and stores those that the hooks keep.
 func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 	q.open()
 	q.count.Published += uint64(len(ms))
-	if len(ms) > 0 && ms[0].Flags&HasDeathHistory != 0 { // then all of them are
+	if len(ms) > 0 && ms[0].Flags&HasDeathHistory != 0 { // then all messages of the batch are dead letters
 		q.count.DeadLetters += uint64(len(ms))
 	}
 	for len(ms) > 0 {
@@ -124,7 +124,8 @@ func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
 	q.applyEnqueueVerdicts(now, ms, vs)
 }
 
-// wait sets in verdicts how long the messages' publishers want them held.
+// wait sets the Hold of verdicts to the instant until which publishers want their
+// messages held.
 func wait(now hook.Instant, ms []Message, vs []hook.Verdict) {
 	for i := range ms {
 		vs[i].Hold = max(vs[i].Hold, ms[i].Wait.until(now))
@@ -151,11 +152,11 @@ func allKept(vs []hook.Verdict) bool {
 	return true
 }
 
-// applyEnqueueVerdicts applies verdicts of which some keep a message out.
+// applyEnqueueVerdicts applies verdicts, of which some keep a message out.
 func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.Verdict) {
 	var held []inTransfer
 	refused, r := 0, &q.buf.removals
-	refusedWatched := false // then a duplicate behind it may be that of a message that is not there
+	refusedWatched := false // a later duplicate may be one of the refused message: it is refused, too
 	for i := range ms {
 		v, m := &vs[i], &ms[i]
 		if m.Released && v.Action == hook.Refuse {
@@ -163,7 +164,7 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		}
 		if v.Nack && !q.buf.ops.once || v.Action == hook.Refuse || v.Action == hook.Drop && v.Reason == hook.ReasonDuplicate && refusedWatched {
 			m.Flags |= Refused
-			if q.buf.ops.keeps { // it stays where it is, so nothing else may become of it
+			if q.buf.ops.keeps { // it stays in its old queue, so it must not be dead-lettered here
 				v.Action, v.Nack = hook.Refuse, false
 			}
 			refusedWatched = refusedWatched || v.Watch && !stored(v)
@@ -204,13 +205,13 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 	q.startDiscards(now, held)
 }
 
-// stored reports whether a message is in the queue after a verdict, if only for a while.
+// stored reports whether a verdict puts the message in the queue, at least for a while.
 func stored(v *hook.Verdict) bool {
 	return v.Action == hook.Keep || v.Action == hook.Route && v.Target.AtLeastOnce
 }
 
-// storeForDeadLettering stores and takes a message that leaves as it enters, and stays
-// until its targets have it.
+// storeForDeadLettering stores and takes a message that is dead-lettered, at least once,
+// as it enters.
 func (c *contents) storeForDeadLettering(now hook.Instant, m *Message, v *hook.Verdict) Ref {
 	stored := *v
 	stored.Deadline, stored.Hold, stored.AskHead, stored.Again = 0, 0, false, false
@@ -258,8 +259,8 @@ func (c *contents) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) h
 	return h
 }
 
-// startZeroTTL lets the messages that enter from now on be delivered in this turn even
-// though they are due: a TTL of zero means now or not at all.
+// startZeroTTL makes the messages that enter from now on deliverable in this turn
+// although they are due: a message with a TTL of zero is delivered at once or not at all.
 func (c *contents) startZeroTTL() {
 	if c.rules.scan == hook.ScanLazy {
 		return

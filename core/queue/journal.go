@@ -9,48 +9,49 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Journal keeps operations. One journal serves many queues; its methods may be called
-// from any goroutine and do not wait for the disk. They do not keep their slices.
+// Journal stores operations. One journal serves many queues. Its methods may be called
+// from any goroutine and do not wait for the disk. They do not retain their slices.
 type Journal interface {
-	// Commit appends operations, all of them or none, and changes how many bytes are
-	// live: more count at once, fewer when the operations are durable. c, unless it is
-	// nil, is called when they are, or at once if there are none and all before are.
-	// A [Granter] has granted the space for operations that bring messages.
+	// Commit appends operations, all of them or none. live changes the live bytes: what
+	// becomes live counts at once, and what is removed counts until the operations are
+	// durable. c, which may be nil, is called when the operations and all those committed
+	// before are durable. Space for operations that bring messages has been granted
+	// before: see [Granter].
 	Commit(ops []byte, live []journal.Delta, c journal.Completer)
-	// TryCommit is Commit of operations that may be missing after a restart. It reports
-	// whether they were taken.
+	// TryCommit is Commit of operations that a restart may lack. It reports whether the
+	// journal has taken them.
 	TryCommit(ops []byte) bool
 	// Relocate is Commit of copies of operations, which replace the originals.
 	Relocate(ops []byte, live []journal.Delta)
-	// Extent is the extent that operations committed from now on lie in, or an earlier
-	// one. It is never 0.
+	// Extent returns the extent that operations committed from now on lie in, or an
+	// earlier one. It is never 0.
 	Extent() uint32
 	// Err returns why nothing can be committed any more, nil as long as it can.
 	Err() error
 }
 
-// Granter is a journal whose space ends: see [journal.Writer].
+// Granter is a journal with limited space: see [journal.Writer].
 type Granter interface {
-	// Grant reports whether there is space for operations of so many bytes. Return gives
-	// it back once they are committed.
+	// Grant takes space for operations of so many bytes, and reports whether there was
+	// enough. Return gives the space back once they are committed.
 	Grant(bytes int64) bool
 	Return(bytes int64)
-	// Await calls fn once there is, with the grant.
+	// Await calls fn when there is space for so many bytes. fn has the grant.
 	Await(bytes int64, fn func())
-	// MostGrant returns how many bytes can be granted at most. There never is space for more.
+	// MostGrant returns the largest possible grant. There will never be space for more.
 	MostGrant() int64
-	// Low reports whether it may be long until then.
+	// Low reports whether Await may take long.
 	Low() bool
 }
 
-// Storage is where a durable queue keeps its persistent messages.
+// Storage is where a durable queue stores its persistent messages.
 type Storage struct {
 	Journal Journal
 	ID      uint64 // never given to another queue
-	Shard   uint32 // the journal's, for messages to people
+	Shard   uint32 // the journal's, for error messages
 }
 
-// granter returns the journal if its space ends, else nil.
+// granter returns the journal if its space is limited, else nil.
 func (s *Storage) granter() Granter {
 	if s == nil {
 		return nil
@@ -59,27 +60,28 @@ func (s *Storage) granter() Granter {
 	return g
 }
 
-// opBuffer collects what a turn has to commit.
+// opBuffer collects the operations that a turn has to commit. The present batch is the
+// one that enters in the turn.
 type opBuffer struct {
 	buf       []byte
-	alike     span // in buf: the properties of the last enqueue, if sharing them pays
+	alike     span // in buf: the properties of the last enqueue, for the next one to share
 	settled   []Ref
 	deltas    []journal.Delta
-	extent    uint32 // of the enqueues in buf; 0 = there are none
-	enqueued  int    // messages of the batch at hand that are in buf, or were committed
-	arriving  *Batch // the batch at hand, if somebody awaits it and it is not confirmed
-	entered   int    // messages of it that have entered, or were kept out
-	keeps     bool   // the sender of the messages that enter keeps those that are refused
-	once      bool   // the messages that enter are dead letters that were sent at most once
-	confirmed bool   // the batch at hand is, before its turn ends
-	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
-	others    bool   // deltas has messages of other queues that leave
+	extent    uint32 // of the enqueues in buf; 0 = not known yet
+	enqueued  int    // messages of the present batch that are in buf, or were committed
+	arriving  *Batch // the present batch, if its outcome is awaited; nil once it is confirmed
+	entered   int    // messages of the present batch that have entered, or were kept out
+	keeps     bool   // the old queue of the entering messages keeps those that are refused
+	once      bool   // the entering messages are dead letters that are sent at most once
+	confirmed bool   // the present batch was confirmed, though its turn may go on
+	relies    bool   // a persistent message of the present batch was dropped, because the queue has an equal one
+	others    bool   // deltas also has messages of other queues
 }
 
 // span is a run of bytes.
 type span struct{ at, size int }
 
-// extentIn returns the extent of the commit's enqueues.
+// extentIn returns the extent for the enqueues of the next commit.
 func (n *opBuffer) extentIn(j Journal) uint32 {
 	if n.extent == 0 {
 		n.extent = j.Extent()
@@ -87,12 +89,13 @@ func (n *opBuffer) extentIn(j Journal) uint32 {
 	return n.extent
 }
 
-// account accounts for a message that enters an extent, or with negative bytes leaves it; without bytes for none.
+// account changes the live bytes of an extent by one message: positive bytes enter,
+// negative bytes leave, and 0 bytes count for no message.
 func (n *opBuffer) account(extent uint32, bytes int64) {
 	n.accountAs(extent, cmp.Compare(bytes, 0), bytes)
 }
 
-// accountAs is account for so many messages more.
+// accountAs is account for a change by any number of messages.
 func (n *opBuffer) accountAs(extent uint32, messages int, bytes int64) {
 	// Additions and removals are kept apart, because additions take effect before removals do.
 	if k := len(n.deltas); k > 0 && n.deltas[k-1].Extent == extent && n.deltas[k-1].Bytes < 0 == (bytes < 0) {
@@ -103,8 +106,8 @@ func (n *opBuffer) accountAs(extent uint32, messages int, bytes int64) {
 	n.deltas = append(n.deltas, journal.Delta{Extent: extent, Records: int32(messages), Bytes: bytes})
 }
 
-// isJournalled reports whether a message is in the journal. Of a durable exchange, all
-// messages are that it holds.
+// isJournalled reports whether a message is in the journal. A durable exchange journals
+// all messages that it holds.
 func (c *contents) isJournalled(s *slot) bool {
 	return c.cfg.Storage != nil && (s.flags&persistent != 0 || c.cfg.Schedule != nil)
 }
@@ -112,8 +115,8 @@ func (c *contents) isJournalled(s *slot) bool {
 // weight is the size of a message's operation in the journal, with the whole record.
 func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
 
-// enqueue appends the operation of a stored message, without its properties if they are
-// those of the enqueue before. It returns how many bytes that saves.
+// enqueue appends the enqueue of a stored message. If its properties are those of the
+// enqueue before, it leaves them out. It returns how many bytes that saves.
 func (n *opBuffer) enqueue(c *contents, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
 	head, props, body := c.store.parts(*s)
 	id := c.cfg.Storage.ID
@@ -167,8 +170,9 @@ func (c *contents) journalDeadLettering(h handle, reason hook.Reason) {
 	}
 }
 
-// promiseDeath journals that a message leaves which a transaction has rejected. Until the
-// message has left, a copy of its enqueue repeats that: see relocation.add.
+// promiseDeath journals that a message which a transaction has rejected is being
+// dead-lettered. Until the message has left, a relocation of its enqueue repeats that:
+// see relocation.add.
 func (c *contents) promiseDeath(h handle, reason hook.Reason) {
 	if !c.isJournalled(h.slot()) {
 		return
@@ -180,8 +184,8 @@ func (c *contents) promiseDeath(h handle, reason hook.Reason) {
 	c.promised[h.ref] = reason
 }
 
-// journalDeadlineSet journals a deadline that differs from the one a message has, or
-// its strategy data if that changed.
+// journalDeadlineSet journals the deadline at if it is not the present one of the
+// message, and the message's strategy data if changed says that they are new.
 func (c *contents) journalDeadlineSet(h handle, at hook.Instant, changed bool) {
 	s := h.slot()
 	if !c.isJournalled(s) || at == h.deadline() && !changed {
@@ -194,14 +198,14 @@ func (c *contents) journalDeadlineSet(h handle, at hook.Instant, changed bool) {
 	c.buf.ops.buf = appendDeadlineSet(c.buf.ops.buf, c.cfg.Storage.ID, h.ref, at, data, s.flags)
 }
 
-// journalHeld journals until when a message is held, 0 if it is not any more.
+// journalHeld journals the hold of a message, or that the hold has ended.
 func (c *contents) journalHeld(h handle) {
 	if c.isJournalled(h.slot()) {
 		c.buf.ops.buf = c.appendHeldOf(c.buf.ops.buf, h)
 	}
 }
 
-// appendHeldOf appends the operation that says until when a message is held.
+// appendHeldOf appends the operation with the hold of a message.
 func (c *contents) appendHeldOf(b []byte, h handle) []byte {
 	flags := byte(0)
 	switch s := h.slot(); {
@@ -213,16 +217,16 @@ func (c *contents) appendHeldOf(b []byte, h handle) []byte {
 	return appendHeld(b, c.cfg.Storage.ID, h.ref, h.hold(), flags, c.nacksOf(h.ref))
 }
 
-// journalAsks journals that hooks want to be asked about a message when it is next,
-// which its enqueue did not say.
+// journalAsks journals that hooks want to see a message at the head. Its enqueue did not
+// say so.
 func (c *contents) journalAsks(h handle) {
 	if c.isJournalled(h.slot()) {
 		c.buf.ops.buf = appendAsks(c.buf.ops.buf, c.cfg.Storage.ID, h.ref)
 	}
 }
 
-// setStrategyData changes what a strategy keeps with a message, which may make its
-// record longer. It reports whether the data differs.
+// setStrategyData changes the strategy data of a message, which may make its record
+// longer. It reports whether the data differ.
 func (c *contents) setStrategyData(h handle, data strategyData) (changed bool) {
 	s := h.slot()
 	before := weight(s)
@@ -234,9 +238,9 @@ func (c *contents) setStrategyData(h handle, data strategyData) (changed bool) {
 	return changed
 }
 
-// commit commits the operations of the turn so far. c, unless it is nil, is called when
-// they are durable, and those committed before. Messages that enter from another queue
-// leave that one in the same commit.
+// commit commits the operations of the turn so far. c, which may be nil, is called when
+// these and all those committed before are durable. If messages have entered from a queue
+// with the same journal, their removal from that queue is in the same commit.
 func (q *Queue) commit(c journal.Completer) {
 	n := &q.buf.ops
 	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
@@ -252,11 +256,11 @@ func (q *Queue) commit(c journal.Completer) {
 	n.reset()
 }
 
-// commitChanges is commit of a turn that neither brought nor removed messages: it requeued
-// or held some, or changed deadlines. On a full disk, consumers that requeue forever would
-// use the space that removals need, so the journal may refuse them. Then a restart finds
-// the messages as they were, unless they are changed once more; deliveries are journalled
-// with the next commit.
+// commitChanges is commit for a turn that has neither brought nor removed messages: it
+// has requeued or held some, or changed deadlines. The journal may refuse these
+// operations, because on a full disk consumers that requeue for ever would use up the
+// space that removals need. Then a restart finds the messages as they were, unless they
+// are changed once more; deliveries are journalled with the next commit.
 func (n *opBuffer) commitChanges(q *Queue) {
 	n.compose(q)
 	if !q.cfg.Storage.Journal.TryCommit(n.buf) {
@@ -278,8 +282,8 @@ func (n *opBuffer) compose(q *Queue) {
 	}
 }
 
-// journalDelivered journals how far messages were delivered, so that they are redelivered
-// as such after a restart. It is not worth a commit of its own.
+// journalDelivered journals how far messages were delivered, so that a restart marks them
+// as redelivered. It needs no commit of its own.
 func (c *contents) journalDelivered() {
 	if c == nil || c.cfg.Storage == nil {
 		return
@@ -302,8 +306,9 @@ func (n *opBuffer) reset() {
 	n.alike, n.extent, n.others = span{}, 0, false
 }
 
-// confirm confirms the batch at hand: at once, or when its operations are durable, and those
-// committed before, which may have the messages that duplicates were dropped for.
+// confirm confirms the present batch: at once, or when its operations and all those
+// committed before are durable. The latter may have the messages whose duplicates were
+// dropped.
 func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
 	n.confirmed = true
@@ -317,8 +322,9 @@ func (q *Queue) confirm(b *Batch) {
 	n.enqueued, n.relies, n.arriving, n.entered = 0, false, nil, 0
 }
 
-// removeArrived appends the removals from their old queues of messages of the batch at hand
-// that have entered. last says that all have, and that no other commit has messages of it.
+// removeArrived appends the removals of those messages of the present batch that have
+// entered from other queues. last says that all have entered and that this is the last
+// commit with messages of the batch.
 func (n *opBuffer) removeArrived(j Journal, last bool) {
 	b := n.arriving
 	if b == nil || n.enqueued == 0 || n.relies {

@@ -10,21 +10,24 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Mailbox is the concurrency-safe front of a queue. If the queue is idle, the caller of
-// a method runs the turn; otherwise the task is queued for the goroutine that does.
+// Mailbox is the concurrency-safe front of a queue. If the queue is idle, the caller of a
+// method runs the queue's turn; otherwise it leaves a task to the goroutine that runs the
+// turn.
 type Mailbox struct {
 	broker *Broker
 	clock  clock.Clock
 	config atomic.Pointer[Config] // queue.cfg, for any goroutine
-	order  uint64                 // of creation, among all queues
+	order  uint64                 // of creation, among the mailboxes of the broker
 	queue  Queue                  // belongs to the goroutine that set running
 
 	mu      sync.Mutex // guards inbox, running and notFull
 	inbox   []task
 	running bool
-	notFull *sync.Cond // publishers wait on it while inbox is full; nil until one had to
+	notFull *sync.Cond // publishers wait on it while inbox is full; nil until the first one had to
 
-	throttled atomic.Pointer[chan struct{}]   // closed when consumers have caught up: see Publish; nil while publishers need not wait
+	// throttled is closed when consumers have caught up: see Publish. It is nil while
+	// publishers need not wait.
+	throttled atomic.Pointer[chan struct{}]
 	removals  atomic.Pointer[pendingRemovals] // nil until the first; set on the queue's turn
 
 	settlesFirst atomic.Bool   // see SettlesFirst
@@ -33,11 +36,11 @@ type Mailbox struct {
 	changes      atomic.Uint32 // see Changes
 	pins         pins          // see LetGo
 
-	// The rest belongs, as queue does, to the goroutine that set running.
-	spare  []task // the inbox before, for reuse
+	// These fields belong, as queue does, to the goroutine that set running.
+	spare  []task // the previous inbox, for reuse
 	timer  *time.Timer
 	armed  hook.Instant // when timer fires; 0 means that it is not set
-	inLine bool         // it waits to publish dead letters: see traffic
+	inLine bool         // the queue waits in the line of traffic
 }
 
 type taskKind uint8
@@ -58,18 +61,18 @@ type task struct {
 	kind     taskKind
 	settle   SettleKind
 	batch    *Batch
-	granted  int64 // bytes of the journal's space, for the batch
+	granted  int64 // bytes of the journal's space, for batch
 	settled  []PendingAck
 	consumer *Consumer
 	call     *call
 
 	transfer *transfer
-	answered []int // of transfer: see transfer.post
+	answered []int // indexes in transfer: see transfer.post
 
 	arrived []departed
 }
 
-// call is a function that its caller waits for.
+// call is a function whose caller waits until it has run.
 type call struct {
 	fn    func(q *Queue, now hook.Instant)
 	err   error
@@ -77,7 +80,7 @@ type call struct {
 	ended bool
 }
 
-// end lets the caller continue, unless it did before.
+// end lets the caller continue. Only the first call has an effect.
 func (c *call) end(err error) {
 	if !c.ended {
 		c.ended, c.err = true, err
@@ -95,28 +98,34 @@ func (m *Mailbox) start() {
 	m.run(task{kind: taskCall, call: &call{fn: begin, done: make(chan struct{})}})
 }
 
-// SettlesFirst reports whether a plugin watches messages of the queue: earlier settlements then decide about a message that enters.
+// SettlesFirst reports whether a plugin watches messages of the queue. Then the plugin's
+// decision about a message that enters depends on earlier settlements, which must come
+// first.
 func (m *Mailbox) SettlesFirst() bool { return m.settlesFirst.Load() }
 
-// MayRefuse reports whether the queue may refuse messages: a plugin says so, or one did.
+// MayRefuse reports whether the queue may refuse messages: a plugin announces that, or
+// has done it, or the queue is that of an exchange with a limit.
 func (m *Mailbox) MayRefuse() bool {
 	s := m.Config().Schedule
 	return m.mayRefuse.Load() || s != nil && s.MaxHeld().Set()
 }
 
-// Now returns the time of the queue's clock, which is not the node's if the queue's shard had another owner before.
+// Now returns the time of the queue's clock. It differs from the node's clock if the
+// queue's shard had another owner before.
 func (m *Mailbox) Now() hook.Instant { return m.clock() }
 
-// Config returns the queue's description.
+// Config returns the queue's configuration.
 func (m *Mailbox) Config() *Config { return m.config.Load() }
 
 // Publish hands the queue a batch, which belongs to the queue from then on. It blocks
-// while the mailbox is full, so it must not be called on another queue's turn. While the
-// queue's journal has no space for the batch, the batch waits there, behind others.
+// while the mailbox is full, so it must not be called on another queue's turn. If the
+// journal has no space for the batch, Publish returns, and the batch enters the mailbox
+// when there is space, behind batches that wait already.
 //
-// The channel is not nil while consumers have plenty to do; it is closed when they have
-// caught up. A publisher that waits for that, within reason, keeps the queue short and
-// its messages in warm memory, and consumers get them at the same rate.
+// caughtUp is not nil while publishers are ahead of consumers; it is closed when the
+// consumers have caught up. A publisher that waits for that, for a limited time, keeps
+// the queue short and its messages in warm memory, and consumers get them at the same
+// rate.
 func (m *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	t := task{kind: taskPublish, batch: b}
 	if !m.grant(&t) {
@@ -131,7 +140,8 @@ func (m *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	return nil
 }
 
-// grant takes the space for a batch. If it reports false, the batch gets in later.
+// grant takes space in the journal for a batch. If there is none, it reports false, and
+// posts the task when there is.
 func (m *Mailbox) grant(t *task) bool {
 	s := m.Config().Storage
 	g := s.granter()
@@ -148,8 +158,8 @@ func (m *Mailbox) grant(t *task) bool {
 	return false
 }
 
-// journalled returns how many bytes the batch's messages take in the queue's journal, at
-// most. With all, it has transient messages, too.
+// journalled returns how many bytes the messages of the batch take in the journal, at
+// most. Transient messages count only with all.
 func (b *Batch) journalled(all bool) (n int64) {
 	for i := range b.Messages {
 		if m := &b.Messages[i]; all || m.Flags&Persistent != 0 {
@@ -159,36 +169,37 @@ func (b *Batch) journalled(all bool) (n int64) {
 	return n
 }
 
-// journalled returns how many bytes a message takes in a journal, at most.
+// journalled returns how many bytes a message takes in the journal, at most.
 func (m *Message) journalled() int {
 	const most = 128 // bytes of other operations
 	return enqueueHeader + recordSize(m, slotFlagsOf(m, &hook.Verdict{})) + most
 }
 
-// PublishGranted is PublishAsync for messages that are no dead letters: it waits for space
-// as Publish does.
+// PublishGranted is PublishAsync for messages that are no dead letters: like Publish, it
+// waits for space in the journal.
 func (m *Mailbox) PublishGranted(b *Batch) {
 	if t := (task{kind: taskPublish, batch: b}); m.grant(&t) {
 		m.postAsync(t)
 	}
 }
 
-// PublishAsync is Publish for dead letters, on another queue's turn: it does not block,
-// and never runs the queue on the caller's stack. The traffic has their space.
+// PublishAsync is Publish for dead letters, on another queue's turn. It does not block,
+// and never runs the queue on the caller's stack. It needs no grant, because traffic has
+// taken the space.
 func (m *Mailbox) PublishAsync(b *Batch) {
 	b.to = m
 	m.broker.underway.add(b)
 	m.postAsync(task{kind: taskPublish, batch: b})
 }
 
-// Settle settles deliveries of the queue. It does not keep items.
+// Settle settles deliveries of the queue. It does not retain items.
 func (m *Mailbox) Settle(kind SettleKind, items []PendingAck) {
 	m.post(task{kind: taskSettle, settle: kind, settled: items})
 }
 
-// Do runs fn on the queue's turn and waits for it. It returns ErrGone, without
-// having run fn, when the queue was deleted. If the queue stops while fn runs, fn runs once
-// more, on the stopped queue; Do returns a StoppedError if it panics there, too.
+// Do runs fn on the queue's turn and waits for it. It returns ErrGone, without having run
+// fn, when the queue was deleted. If the queue stops while fn runs, Do runs fn once more,
+// on the stopped queue. It returns a StoppedError if fn panics there, too.
 func (m *Mailbox) Do(fn func(q *Queue, now hook.Instant)) error {
 	c := &call{fn: fn, done: make(chan struct{})}
 	m.post(task{kind: taskCall, call: c})
@@ -209,8 +220,8 @@ func (m *Mailbox) post(t task) {
 	}
 }
 
-// maxInbox is how many tasks may wait before publishers do. Other tasks never wait:
-// they free memory.
+// maxInbox is how many tasks may wait before publishers have to. Other tasks never wait,
+// because they free memory.
 const maxInbox = 16
 
 // enqueue puts a task in the inbox or, if the queue is idle, reports that the caller
@@ -237,8 +248,8 @@ func (m *Mailbox) enqueue(t task, wait bool) (run bool) {
 	return false
 }
 
-// maxTurns is how many inboxes a caller works off before another goroutine takes over:
-// a connection must not run a busy queue forever.
+// maxTurns is how many inboxes a caller handles before another goroutine takes over, so
+// that no connection runs a busy queue for ever.
 const maxTurns = 16
 
 // maxRetainedInbox is the largest inbox that is kept for reuse.
@@ -251,8 +262,8 @@ func (m *Mailbox) run(t task) {
 	m.drain(maxTurns)
 }
 
-// drain runs tasks until the inbox is empty, or leaves them to another goroutine after
-// so many turns.
+// drain runs tasks until the inbox is empty, or after so many inboxes leaves them to
+// another goroutine; a negative number has no limit.
 func (m *Mailbox) drain(turns int) {
 	for {
 		tasks, ok := m.nextInbox()
@@ -282,7 +293,7 @@ func (m *Mailbox) nextInbox() (tasks []task, ok bool) {
 		return tasks, true
 	}
 	if !m.contain(m.arm) {
-		m.arm() // a queue that is stopped looks at none of its data
+		m.arm() // the queue is stopped now, so arm does not look at its data
 	}
 	buf := m.queue.buf
 	m.queue.buf = nil
@@ -294,7 +305,7 @@ func (m *Mailbox) nextInbox() (tasks []task, ok bool) {
 	return nil, false
 }
 
-// takeInbox takes the inbox. With endTurn an empty one makes the queue idle.
+// takeInbox takes the inbox. With endTurn, an empty inbox makes the queue idle.
 func (m *Mailbox) takeInbox(endTurn bool) []task {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -334,7 +345,7 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 // breakOff stops the queue because a task panicked, and answers the task.
 func (m *Mailbox) breakOff(now hook.Instant, t *task, err error) {
 	q := &m.queue
-	if q.buf == nil { // a transaction had it
+	if q.buf == nil { // a transaction had taken it
 		q.buf = new(turnBuffers)
 	}
 	answered := q.stopped != nil || q.closed || t.kind == taskPublish && q.buf.ops.confirmed
@@ -353,7 +364,7 @@ func (m *Mailbox) breakOff(now hook.Instant, t *task, err error) {
 	}
 }
 
-// take is handle without what follows every task.
+// take is handle without the work that follows every task.
 func (m *Mailbox) take(now hook.Instant, t *task) {
 	q := &m.queue
 	q.checkJournal()
@@ -397,12 +408,12 @@ func (t *task) run(q *Queue, now hook.Instant) {
 	}
 }
 
-// throttleBytes is the size of the ready messages from which on publishers are ahead of
+// throttleBytes is the size of the ready messages at which publishers count as ahead of
 // consumers.
 const throttleBytes = 64 << 10
 
 // updateThrottle updates whether publishers are ahead of the consumers. Only a publish
-// begins it; whatever removes messages ends it.
+// can make them so; any task can end it.
 func (m *Mailbox) updateThrottle(published bool) {
 	ahead := m.queue.readyBytes > throttleBytes && m.queue.consumers.count() > 0
 	c := m.throttled.Load()
@@ -416,8 +427,8 @@ func (m *Mailbox) updateThrottle(published bool) {
 	}
 }
 
-// reject answers a task for a deleted queue. Its messages are confirmed once the
-// journal has written all earlier commits, because a deleted queue takes them with it.
+// reject answers a task for a deleted queue. Published messages count as deleted with the
+// queue, so they are confirmed once the journal has written all earlier commits.
 func (t *task) reject(q *Queue) {
 	switch t.kind {
 	case taskAnswered:
@@ -428,7 +439,7 @@ func (t *task) reject(q *Queue) {
 	case taskPublish:
 		b := t.batch
 		redriven := b.kept != nil && b.kept.redrive != nil
-		if redriven { // these messages do not go with a queue that is deleted
+		if redriven { // redriven messages stay in their old queue instead
 			b.kept.refuse(b, FailNoQueue)
 		}
 		if !redriven && q.cfg.Storage != nil && b.awaited() {
@@ -441,13 +452,13 @@ func (t *task) reject(q *Queue) {
 	}
 }
 
-// yield is how long a queue with more due messages than a turn handles lets others use
-// the processor: long enough for the scheduler to poll sockets.
+// yield is the pause of a queue with more due messages than one turn handles. It leaves
+// the processor to others for long enough that the scheduler polls sockets.
 const yield = 30 * time.Microsecond
 
-// arm sets the timer for the queue's next deadline. A timer that fires earlier is left
-// alone: it finds nothing due and is set again, which is cheaper than setting it for
-// every message.
+// arm sets the timer for the queue's next deadline. It leaves a timer alone that fires
+// earlier: the tick then finds nothing due and sets the timer again, which costs less
+// than setting it for every message.
 func (m *Mailbox) arm() {
 	next := m.queue.next()
 	if (m.queue.closed || m.queue.stopped != nil) && m.timer != nil {

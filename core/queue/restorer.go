@@ -266,7 +266,7 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	if err != nil {
 		q.stop(err)
 	}
-	if q.stopped != nil { // perhaps before all messages were counted
+	if q.stopped != nil { // it may have stopped before all messages were counted
 		q.open()
 		q.count = Counters{Published: uint64(messages), Restored: uint64(messages)}
 		if q.stopped.panicked() { // else stop has counted them by state
