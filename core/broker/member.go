@@ -304,8 +304,8 @@ func (r roster) Seats() (all []peer.Node) {
 	return all
 }
 
-// Seat implements [cluster.Roster]. Until the new node has said which formats of logs it
-// reads, those of the former node count.
+// Seat implements [cluster.Roster]. Until the new node has stated which format of logs it
+// reads, its entry has the format of the former node.
 func (r roster) Seat(former wlog.NodeID, by peer.Node) error {
 	m := store.Member{Number: by.ID, Address: by.Address, Name: nameOf(by.Address), Format: int64(r.member.Formats()[by.ID])}
 	for _, known := range r.Members() {

@@ -13,7 +13,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/quorum"
 )
 
-// Applicants returns nodes without data that have greeted this node from the addresses of other nodes. [Node.Admit] admits them.
+// Applicants returns nodes without data that have greeted this node from the addresses of
+// other nodes. [Node.Admit] admits them.
 func (n *Node) Applicants() []peer.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -25,13 +26,14 @@ func (n *Node) Applicants() []peer.Node {
 	return all
 }
 
-// Admit makes durable that a new node has the seat at an address, with a number that no node ever had. This node ignores the former node
-// from now on. The owners of the shards then give the former node's votes to the new one, see [Node.Replace]. Admit changes nothing if the
-// node has the seat already.
+// Admit makes durable that a new node has the seat at an address, with a number that no
+// node ever had. This node ignores the former node from now on. The owners of the shards
+// then give the former node's votes to the new one, see [Node.Replace]. Admit changes
+// nothing if the node has the seat already.
 func (n *Node) Admit(by peer.Node) error { return n.seat(by, true) }
 
-// seat is Admit. ordered means that an operator wants it: then the registry, which may not know the new node yet, does not bring back the
-// former.
+// seat is Admit. ordered means that an operator wants it: then the former node is not
+// restored from the registry, which may not know the new node yet.
 func (n *Node) seat(by peer.Node, ordered bool) error {
 	n.admit.Lock()
 	defer n.admit.Unlock()
@@ -71,9 +73,10 @@ func (n *Node) seat(by peer.Node, ordered bool) error {
 	return nil
 }
 
-// Replace makes a node a replica of a shard that this node owns, gives it the vote of the node that had its address before, and returns
-// when that is done. It continues the work of an earlier call, at this owner or at an earlier one. The node does the same by itself for all
-// shards that it owns, so a caller only needs Replace to learn the progress.
+// Replace makes a node a replica of a shard that this node owns, gives it the vote of the
+// node that had its address before, and returns when that is done. It continues the work of
+// an earlier call, at this owner or at an earlier one. The node does the same by itself for
+// all shards that it owns, so a caller only needs Replace to learn the progress.
 func (n *Node) Replace(ctx context.Context, shard uint32, by peer.Node) error {
 	members := n.Members()
 	if !slices.Contains(members, by) {
@@ -111,8 +114,9 @@ const (
 	replaceTime  = 10 * time.Second // until the node checks again: the shard may have another owner
 )
 
-// keepMembers works on the shards that this node owns: it gives the votes of former nodes to the nodes admitted in their places, and votes
-// to all nodes of a cluster that began with the data of one.
+// keepMembers works on the shards that this node owns: it gives the votes of former nodes
+// to the nodes admitted in their places, and votes to all nodes of a cluster that began
+// with the data of one.
 func (n *Node) keepMembers(r Roster) {
 	select {
 	case <-r.Ready(): // before, the node may mistake nodes that were admitted in its absence for former ones
@@ -184,9 +188,11 @@ func newcomers(voters []wlog.NodeID, members []peer.Node) (all []wlog.NodeID) {
 	return all
 }
 
-// Roster is the registry's list of the cluster's members. A node that is away during a replacement learns of it from the Roster.
+// Roster is the registry's list of the cluster's members. A node that is away during a
+// replacement learns of it from the Roster.
 type Roster interface {
-	// Ready returns a channel that is closed once this node has applied everything that was durable in the registry when the node started.
+	// Ready returns a channel that is closed once this node has applied everything that was
+	// durable in the registry when the node started.
 	Ready() <-chan struct{}
 	// Changed returns a channel that is closed at the next change. To see all changes, ask
 	// for the channel first, and read the members then.
@@ -199,14 +205,15 @@ type Roster interface {
 	Seat(former wlog.NodeID, by peer.Node) error
 }
 
-// Follow makes the node take its members from the registry, and carry replacements through in the registry and in the shards, until Close.
-// It is called once.
+// Follow makes the node take its members from the registry, and carry replacements through
+// in the registry and in the shards, until Close. It is called once.
 func (n *Node) Follow(r Roster) { n.duties.Go(func() { n.keepMembers(r) }) }
 
-// follow takes over the registry's members. If an operator has replaced a member at this node and the registry does not know that yet, the
-// owner of the registry writes it there.
+// follow takes over the registry's members. If an operator has replaced a member at this
+// node and the registry does not know that yet, the owner of the registry writes it there.
 //
-// A registry that has none of the node's members comes from another cluster, with whose data this one began. It is about to be changed.
+// A registry that has none of the node's members comes from another cluster, with whose
+// data this one began. It is about to be changed.
 func (n *Node) follow(r Roster) (all error) {
 	seats, members := r.Seats(), n.Members()
 	if !slices.ContainsFunc(seats, func(s peer.Node) bool { return slices.Contains(members, s) }) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The sections of the configuration. The tags of a field name its key, its meaning and the accepted values; [bind] makes a setting of every
-// tagged field, in this order.
+// The sections of the configuration. The tags of a field name its key, its meaning and the
+// accepted values; [bind] makes a setting of every tagged field, in this order.
 
 // Listen holds the addresses to listen on, "host:port"; "" means off.
 type Listen struct {
@@ -88,7 +88,7 @@ const (
 	SHA512 Hashing = "sha512"
 )
 
-// Limits bounds what clients may use.
+// Limits bounds the resources that clients may use.
 type Limits struct {
 	Connections      int           `koanf:"connections" range:"0..10000000" doc:"Connections at a time; 0 = no limit."`
 	Handshakes       int           `koanf:"handshakes" range:"0..10000000" doc:"AMQP connections at a time that have not reached connection.open; a further one replaces the oldest of the address with the most. 0 = no limit."`
@@ -111,7 +111,8 @@ type Log struct {
 	Format string     `koanf:"format" oneof:"auto text json" doc:"Log format; auto = text on a terminal, text with priorities and without time in systemd's journal, otherwise JSON."`
 }
 
-// Telemetry configures events, spans and metrics. The environment's OTEL_ variables apply to settings that are left open here.
+// Telemetry configures events, spans and metrics. The environment's OTEL_ variables apply
+// to settings that are left open here.
 type Telemetry struct {
 	ServiceName string  `koanf:"service-name" bytes:"0..255" doc:"Name of the broker in traces and metrics (service.name); empty = OTEL_SERVICE_NAME, or curfew."`
 	Events      int     `koanf:"events" range:"0..1048576" doc:"Number of events remembered, at 400 bytes each; 0 = no event stream."`

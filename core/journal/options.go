@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Options are what a log is opened with. The callbacks may be nil. They are called from the
-// writer's goroutine, and must neither block nor call Sync or Close.
+// Options configure a log. The callbacks may be nil. They are called from the writer's
+// goroutine, and must neither block nor call Sync or Close.
 type Options struct {
 	Extent  int64 // bytes of an extent; 0 = 16 MiB
 	Entry   int   // bytes of an entry beyond which the next one begins; 0 = 4 MiB

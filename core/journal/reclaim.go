@@ -132,7 +132,7 @@ func (w *Writer) SetTight(tight bool) {
 	}
 }
 
-// updateCaughtUp updates what CaughtUp returns. The caller holds mu.
+// updateCaughtUp updates the channel of CaughtUp. The caller holds mu.
 func (w *Writer) updateCaughtUp() {
 	c := w.caughtUp.Load()
 	switch throttle := w.throttles(c != nil); {

@@ -33,7 +33,7 @@ func (r *Replay) Entry(at wlog.Index, ops []byte) (extent uint32) {
 // Last returns the index of the last entry; 0 = there was none.
 func (r *Replay) Last() wlog.Index { return r.last }
 
-// open opens the shard, and replays what lies behind the last entry.
+// open opens the shard, and replays the entries behind the last one.
 func (r *Replay) open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error) (wlog.Log, error) {
 	entry := func(at wlog.Index, ops []byte) error { return fn(r.Entry(at, ops), at, ops) }
 	if r.last == 0 {

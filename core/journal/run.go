@@ -175,11 +175,11 @@ func (w *Writer) setFull(full bool) {
 	}
 }
 
-// due lists what to do after an append.
+// due lists the work after an append.
 type due struct {
 	trim   bool
 	before wlog.Index // where to trim to
-	upTo   uint32     // what to ask Reclaim for; 0 = nothing
+	upTo   uint32     // the extent up to which to call Reclaim; 0 = no call
 }
 
 // finish accounts for a group. With an error, the group was not appended.
@@ -217,7 +217,7 @@ func (w *Writer) appended(in uint32, at wlog.Index, size int) {
 	w.extents.append(in, at, w.o.Size(size))
 }
 
-// due returns what to do now. The caller holds mu.
+// due returns the work that is due now. The caller holds mu.
 func (w *Writer) due() (d due) {
 	if w.recovered {
 		if d.before, d.trim = w.extents.trim(); d.trim {

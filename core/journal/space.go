@@ -161,7 +161,7 @@ type waiter struct {
 	fn    func()
 }
 
-// room is what a writer knows about the space of its log. It belongs to the holder of the
+// room is a writer's knowledge of the space of its log. It belongs to the holder of the
 // writer's mu, except for the atomics.
 type room struct {
 	left      int64        // bytes that the log can still take: as of the last look, less what this log has written since
@@ -188,8 +188,9 @@ const (
 )
 
 // MostGranted returns the bytes of the largest possible grant on an empty disk of disk
-// bytes that so many logs share; unit and moves are as in [Options]. It leaves out what has
-// to stay free beside the grant, and a tenth of the disk for its file system.
+// bytes that so many logs share; unit and moves are as in [Options]. It leaves out the
+// bytes that have to stay free beside the grant, and a tenth of the disk for its file
+// system.
 func MostGranted(disk, unit, moves int64, logs int) int64 {
 	const (
 		kept   = 12 + 12 + 4 + 4 // units: as in fits, with the most that dip and uneven add in units

@@ -47,7 +47,7 @@ type Writer struct {
 	latency, groupSize, entrySize *telemetry.Histogram // see Stats
 
 	extent   atomic.Uint32                 // extents.current(), for all to read
-	caughtUp atomic.Pointer[chan struct{}] // what CaughtUp returns; changed under mu
+	caughtUp atomic.Pointer[chan struct{}] // the channel that CaughtUp returns; changed under mu
 	err      atomic.Pointer[error]         // why commits are refused; nil = they are taken. Changed under mu
 
 	flights flights // run's own
@@ -370,7 +370,7 @@ func (w *Writer) ended(err error) error {
 // Offset returns the shard's clock minus this node's, as long as the log is open: see [wlog.Log].
 func (w *Writer) Offset() time.Duration { return w.log.Offset() }
 
-// Stats counts what happened since the log was opened, and describes its present size.
+// Stats counts events since the log was opened, and describes the log's present size.
 type Stats struct {
 	Commits  uint64
 	Appends  uint64

@@ -13,8 +13,9 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 )
 
-// unloaded is the scope of unloading an expiry policy. The registry's owner does it, but knows the queues of its own vhosts only; so the
-// asked node first counts the queues of all nodes.
+// unloaded is the scope of unloading an expiry policy. The registry's owner does it, but
+// knows the queues of its own vhosts only; so the asked node first counts the queues of all
+// nodes.
 var unloaded = together(atRegistry.name, nil, func(c *request, e *endpoint) error {
 	if c.query.raw.Get("force") != "true" {
 		if err := checkUnused(c, c.vars["name"]); err != nil {
@@ -53,8 +54,8 @@ func checkUnused(c *request, name string) error {
 	return nil
 }
 
-// modulesTime is how long a step of an import waits for the expiry policies of the file: compiling a large module of Go's can take a
-// minute.
+// modulesTime is how long a step of an import waits for the expiry policies of the file:
+// compiling a large module of Go's can take a minute.
 const modulesTime = 2 * time.Minute
 
 // loadedModule is a policy as the list of policies shows it.
@@ -66,8 +67,8 @@ type loadedModule struct {
 	RolledBack                 string `json:"rolled_back"` // digest of a version that failed here
 }
 
-// is reports whether a policy is as in a file, or will never be: this node's configuration has a policy of that name, or the file's version
-// has failed here.
+// is reports whether a policy is as in a file, or never will be, because this node's
+// configuration has a policy of that name, or the file's version has failed here.
 func (m *loadedModule) is(want *definitions.Module) bool {
 	have := definitions.Module{Digest: m.Digest, Config: m.Config, Grants: m.Grants, Fuel: m.Fuel, OnError: m.OnError}
 	version := want.Digest
@@ -80,9 +81,11 @@ const (
 	shadow     = "shadow"
 )
 
-// awaitModules waits until this node has loaded the expiry policies of a file, which the registry's owner has loaded. While definitions are
-// checked, other policies of the same names will do, because the import replaces them: this node tries the new modules itself, so that the
-// import is refused as a whole if one does not work here. Before definitions are applied, modules and settings have to be the file's.
+// awaitModules waits until this node has loaded the expiry policies of a file, which the
+// registry's owner has loaded. While definitions are checked, other policies of the same
+// names will do, because the import replaces them: this node tries the new modules itself,
+// so that the import is refused as a whole if one does not work here. Before definitions
+// are applied, modules and settings have to be the file's.
 func awaitModules(c *request, file []byte, step definitions.Step) error {
 	wanted := c.api.definitions.files.ModulesIn(file) // errors in the file are reported where it is checked
 	if len(wanted) == 0 || c.api.Modules == nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// channels are the open channels of a connection, also those that wait for close-ok. They belong to the connection's reader.
+// channels are the open channels of a connection, also those that wait for close-ok. They
+// belong to the connection's reader.
 type channels struct {
 	out      *writeBuffer
 	byNumber []*channel // nil if closed; written under out's lock
@@ -26,7 +27,8 @@ func (t *channels) at(id uint16) *channel {
 	return t.last
 }
 
-// all returns the channels by number, with nil for closed ones. Other goroutines hold out's lock while they use the result.
+// all returns the channels by number, with nil for closed ones. Other goroutines hold out's
+// lock while they use the result.
 func (t *channels) all() []*channel { return t.byNumber }
 
 // check refuses channel numbers above channel-max [AMQP 1.4.2.6, channel-max]. RabbitMQ limits the number of open
@@ -69,7 +71,8 @@ func (t *channels) clear() {
 	clear(t.byNumber)
 }
 
-// forgetQueues drops references to queues that may have been deleted: routes of topologies before a generation, and basic.get.
+// forgetQueues drops references to queues that may have been deleted: routes of topologies
+// before a generation, and basic.get.
 func (t *channels) forgetQueues(generation uint64) {
 	for _, ch := range t.byNumber {
 		if ch != nil {
@@ -106,7 +109,7 @@ func (t *channels) hasUnsettled() bool {
 	})
 }
 
-// counters returns the sum of what the channels have counted.
+// counters returns the sum of the channels' counters.
 func (t *channels) counters() (sum Counters) {
 	for _, ch := range t.byNumber {
 		if ch != nil && !ch.outlet.closed {
@@ -117,8 +120,8 @@ func (t *channels) counters() (sum Counters) {
 	return sum
 }
 
-// partialFrame is a partly read body frame of a body in several frames. Its payload is read directly into the memory where
-// the body is collected: see [Conn.BodySpace].
+// partialFrame is a partly read body frame of a body in several frames. Its payload is read
+// directly into the memory where the body is collected: see [Conn.BodySpace].
 type partialFrame struct {
 	channel   *channel // nil: there is none
 	size      int      // of the payload
@@ -215,13 +218,14 @@ func (c *Conn) continuePartial(data []byte) (consumed int) {
 	return 1
 }
 
-// BodySpace returns the memory into which the caller may read the next bytes, if no bytes wait to be fed. nil means that they must go
-// through Feed. The caller reports the bytes it read with BodyRead, and then calls Feed without bytes.
+// BodySpace returns the memory into which the caller may read the next bytes, if no bytes
+// wait to be fed. nil means that they must go through Feed. The caller reports the bytes it
+// read with BodyRead, and then calls Feed without bytes.
 func (c *Conn) BodySpace() []byte { return c.partial.space() }
 
 // BodyRead records that n bytes were read into BodySpace.
 func (c *Conn) BodyRead(n int) { c.partial.added(n) }
 
-// InsideBody reports that a body frame is partly read. The caller should then read little more than the rest of it, because the following
-// bytes may belong into BodySpace.
+// InsideBody reports that a body frame is partly read. The caller should then read little
+// more than the rest of it, because the following bytes may belong into BodySpace.
 func (c *Conn) InsideBody() bool { return c.partial.open() }

@@ -11,8 +11,8 @@ import (
 
 type call = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
-// ask asks the plugins about the message, and adds an event. view holds the fields that are special to this question, and v is the verdict
-// that the plugins start from.
+// ask asks the plugins about the message, and adds an event. view holds the fields that are
+// special to this question, and v is the verdict that the plugins start from.
 func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, ask call) hook.Verdict {
 	m := &r.play.Message
 	view.Why, view.Size, view.Priority, view.Persistent, view.Redelivered, view.Deliveries = why, m.Size, m.Priority, m.Persistent, r.redelivered, r.failed
@@ -42,7 +42,7 @@ func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, 
 	return vs[0]
 }
 
-// forget discards what plugins returned when they were attached.
+// forget discards the hooks that plugins returned when they were attached.
 func (r *run) forget() {
 	if r.stage.Deciders != nil {
 		r.stage.Deciders()

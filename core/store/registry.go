@@ -42,7 +42,7 @@ type Registry struct {
 // registryShard is the shard of a cluster that has its registry.
 const registryShard = 0
 
-// registryOptions are what a registry is made with.
+// registryOptions configure a registry.
 type registryOptions struct {
 	Cluster wlog.Cluster
 	Shards  int // that new vhosts are spread over, 1 to [MaxShards]
@@ -50,7 +50,8 @@ type registryOptions struct {
 	Hashing auth.Algorithm // of new passwords; "" = the default
 	Extent  int64          // bytes of the log's extents, and from which on a scope is written again; 0 = the defaults
 
-	// Name and Members are the cluster's when it starts for the first time: all nodes are given the same.
+	// Name and Members describe a cluster that starts for the first time; they must be
+	// equal on all nodes.
 	Name    string
 	Members []Member
 

@@ -116,7 +116,7 @@ func (r *Registry) take(o wlog.Ownership) *registryOwner {
 	return nil
 }
 
-// open opens the log, and waits until the copy has all that is in it.
+// open opens the log, and waits until the copy has all its entries.
 func (r *Registry) open(ctx context.Context, epoch uint64) (*registryOwner, error) {
 	engine := &indexedEngine{Engine: r.options.Cluster}
 	own := &registryOwner{epoch: epoch, log: &engine.log}

@@ -17,7 +17,7 @@ type seat struct {
 	number  uint32
 	terms   terms
 	standby *standby                  // nil = the shard is restored when it is taken, not before
-	seen    atomic.Pointer[seatState] // what clients of the store see
+	seen    atomic.Pointer[seatState] // the state that clients of the store see
 
 	mu   sync.Mutex // guards the fields below
 	held *shard     // that was taken and not dropped

@@ -29,7 +29,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Options are what a store is opened with.
+// Options configure a store.
 type Options struct {
 	Dir         vfs.FS
 	Durability  seg.Durability
@@ -55,7 +55,7 @@ type Options struct {
 	// Files has the node's copies of the shards of Cluster; nil = they are not in files.
 	// Its events about space are to be passed to [Store.SetSpace].
 	Files *seg.Engine
-	// ClusterName and Members are those of a new cluster: all nodes are given the same.
+	// ClusterName and Members describe a new cluster; they must be equal on all nodes.
 	ClusterName string
 	Members     []Member
 	// Owned is called each time that this node has begun to own the registry, before other
@@ -310,7 +310,8 @@ func (s *Store) Flush(ctx context.Context) {
 // queues that are not durable.
 type dropped struct{ messages, from, queues int }
 
-// endQueues has the queues commit their pending operations, and counts the messages that are dropped.
+// endQueues makes the queues commit their pending operations, and counts the messages that
+// are dropped.
 func (s *Store) endQueues() (d dropped) {
 	for _, v := range s.VHosts() {
 		for _, q := range append(v.Queues(), v.Schedules()...) {

@@ -316,9 +316,9 @@ func (o *outgoing) reset() {
 	o.batches = o.batches[:0]
 }
 
-// enteredOf names the queues of batches; nil if there are none. It returns before again if
-// that has the same names: most messages of a run go to the same queues, whichever way each
-// is routed.
+// enteredOf names the queues of batches; nil if there are none. If before has the same
+// names, enteredOf returns before: most messages of a run go to the same queues, however
+// each is routed.
 func enteredOf(before *telemetry.Entered, batches []queueBatch, slots []int) *telemetry.Entered {
 	var names [telemetry.MostEntered]string
 	n, more := 0, 0

@@ -33,7 +33,7 @@ type Host struct {
 
 var _ guest.Dynamic = (*Host)(nil)
 
-// Env is what a host needs from its broker. Every field is optional.
+// Env has the parts of a broker that a host needs. Every field is optional.
 type Env struct {
 	// Log receives the policies' log lines and failures.
 	Log *slog.Logger
@@ -47,27 +47,31 @@ type Env struct {
 	// per start for a Go module. Only the broker may have write access, because the code is
 	// executed.
 	CacheDir string
-	// Go runs a function on another goroutine. Without it, work that should not run in a queue's turn does so, and work that must not is
-	// skipped.
+	// Go runs a function on another goroutine. Without it, work that should not run in a
+	// queue's turn does so, and work that must not is skipped.
 	Go func(func())
 	// Queues returns the number of queues with a strategy.
 	Queues func(strategy string) int
-	// Undecided returns roughly how many messages in the queues of a strategy still need a decision. Without it the count includes messages
-	// that have left their queues.
+	// Undecided returns roughly how many messages in the queues of a strategy still need a
+	// decision. Without it the count includes messages that have left their queues.
 	Undecided func(strategy string) int
 	// Clock measures decisions about traced messages.
 	Clock func() hook.Instant
-	// Trace receives attributes that a policy adds to untraced messages. It is called in the queue's turn and must not retain the message.
-	// Without it the attributes are logged at level debug.
+	// Trace receives attributes that a policy adds to untraced messages. It is called in
+	// the queue's turn and must not retain the message. Without it the attributes are
+	// logged at level debug.
 	Trace func(policy string, m *hook.Message, key, value string)
-	// MaxHold is the longest time for which a message may be held, in milliseconds. If absent it is hook.MaxMillis, ten years.
+	// MaxHold is the longest time for which a message may be held, in milliseconds. If
+	// absent it is hook.MaxMillis, ten years.
 	MaxHold hook.Limit
 	// Trial sets the effect of a module's trial. Brokers use the default.
 	Trial TrialMode
-	// Nearest returns the candidate that a name was probably meant to be; "" means none. Without it warnings contain no such hints.
+	// Nearest returns the candidate that a name was probably meant to be; "" means none.
+	// Without it warnings contain no such hints.
 	Nearest func(name string, candidates []string) string
-	// Notice receives changes of policies. It is called from any goroutine, including queues' turns, and with the host's lock held: it must
-	// neither block nor call the host.
+	// Notice receives changes of policies. It is called from any goroutine, including
+	// queues' turns, and with the host's lock held: it must neither block nor call the
+	// host.
 	Notice func(Notice)
 }
 

@@ -21,8 +21,8 @@ func loadFlags(f flags) {
 	f.expiring("")
 }
 
-// load is the simplest scenario, and what the others share: publishers, consumers, and samples of the broker's process before and after
-// they work.
+// load is the simplest scenario, and the base of the others: publishers, consumers, and
+// samples of the broker's process before and after they work.
 type load struct {
 	*session
 
@@ -71,8 +71,8 @@ func (l *load) consume(queues ...string) error {
 	return nil
 }
 
-// publishTo adds the publishers. Publisher i of P publishes to queues i, i+P, i+2P and so on; with fewer queues than publishers, a queue
-// has several.
+// publishTo adds the publishers. Publisher i of P publishes to queues i, i+P, i+2P and so
+// on; with fewer queues than publishers, a queue has several.
 func (l *load) publishTo(queues ...string) error {
 	n := int64(len(queues))
 	for i := range l.o.publishers {

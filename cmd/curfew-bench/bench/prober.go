@@ -10,18 +10,22 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// lease is what the prober knows about one queue's lease. Values are instants; 0 = not yet.
+// lease is the prober's knowledge about one queue's lease. Values are instants; 0 = not
+// yet.
 type lease struct {
 	asked, answered int64 // the declaration was sent and answered: the lease began in between
 	alive           int64 // a probe sent then found the queue
 	gone            int64 // a probe answered then did not
 }
 
-// prober finds out when queues are deleted, without renewing their leases. A declaration, even a passive one, and basic.get renew a
-// lease, and a consumer suspends it, but publishing does neither. So the prober publishes one byte with mandatory set, through the
-// default exchange, to each watched queue whose lease is about to end, in rounds of at least a millisecond. If the broker returns a
-// message with basic.return, its queue is deleted. Publisher confirms follow the returns and end the round. So each deletion lies
-// between the start of the last round that found the queue and the answer of the first that did not.
+// prober finds out when queues are deleted, without renewing their leases. A declaration,
+// even a passive one, and basic.get renew a lease, and a consumer suspends it, but
+// publishing does neither. So the prober publishes one byte with mandatory set, through the
+// default exchange, to each watched queue whose lease is about to end, in rounds of at
+// least a millisecond. If the broker returns a message with basic.return, its queue is
+// deleted. Publisher confirms follow the returns and end the round. So each deletion lies
+// between the start of the last round that found the queue and the answer of the first that
+// did not.
 type prober struct {
 	s      *session
 	c      *conn
@@ -188,8 +192,9 @@ func (p *prober) sort(begin int64) {
 	p.open = open
 }
 
-// report attributes the uncertainty to the broker: lateness is measured from the earliest instant at which the lease can have ended to the
-// answer that found the queue deleted. The true lateness may be smaller by up to the reported uncertainty.
+// report attributes the uncertainty to the broker: lateness is measured from the earliest
+// instant at which the lease can have ended to the answer that found the queue deleted. The
+// true lateness may be smaller by up to the reported uncertainty.
 func (p *prober) report(r *report) {
 	var late, doubt histogram
 	for i, q := range p.leases {

@@ -23,15 +23,16 @@ const (
 	writeTimeout = 30 * time.Second
 	// atOnce is how many events are copied from the ring at a time.
 	atOnce = 64
-	// stretch is how long a stream with more to send works before it rests, and mostRest is how long it rests at most: part of the work may
-	// have been waiting for the reader.
+	// stretch is how long a stream with more to send works before it rests, and mostRest is
+	// how long it rests at most: part of the work may have been waiting for the reader.
 	stretch  = time.Millisecond
 	mostRest = 20 * time.Millisecond
 )
 
 // Reader is the user who reads a stream.
 type Reader interface {
-	// Renew checks again what the reader may see, and reports whether it still may read the stream.
+	// Renew checks the reader's rights again, and reports whether the reader may still read
+	// the stream.
 	Renew() bool
 	// MaySee reports whether the reader may see an event.
 	MaySee(*telemetry.Event) bool
@@ -105,8 +106,9 @@ func AsLines(r *http.Request) (bool, error) {
 // After returns the number of the event behind which the stream continues.
 func (s *Stream) After() uint64 { return s.after }
 
-// seek finds the event in the ring with which to begin: the one after the last event that the reader has seen or, without that, the first
-// of the history. from names the parameter that has the id.
+// seek finds the event in the ring with which to begin: the one after the last event that
+// the reader has seen or, without that, the first of the history. from names the parameter
+// that has the id.
 func (s *Stream) seek(from, id string) error {
 	if id == "" {
 		s.past = s.after
@@ -153,8 +155,9 @@ func (s *Stream) beforeHistory() (uint64, error) {
 	return wanted[max(0, len(wanted)-s.Filter.history)] - 1, nil
 }
 
-// shows reports whether the reader may see an event, and wants it. An expression is compared only with names that the reader may see,
-// because the time of a comparison would reveal other names.
+// shows reports whether the reader may see an event, and wants it. An expression is
+// compared only with names that the reader may see, because the time of a comparison would
+// reveal other names.
 func (s *Stream) shows(e *telemetry.Event, run *pattern.Run) bool {
 	return s.Reader.MaySee(e) && s.Filter.Passes(e, run)
 }
@@ -201,8 +204,9 @@ func (s *Stream) Run() {
 	}
 }
 
-// rest leaves the processor to the queues before more events are sent. It reports whether the stream goes on. In a storm of events readers
-// miss some, because the queues come first.
+// rest leaves the processor to the queues before more events are sent. It reports whether
+// the stream goes on. In a storm of events readers miss some, because the queues come
+// first.
 func (s *Stream) rest(worked time.Duration) bool {
 	return s.wait(min(s.Streams.Share(worked), mostRest))
 }
@@ -261,8 +265,9 @@ func (s *Stream) take(e *telemetry.Event, run *pattern.Run) {
 // kindMissed is the kind of the event that reports lost events.
 const kindMissed = "missed"
 
-// reportMissed writes how many events were lost since the last report, if any. id is the number of the last lost one, so that a reader that
-// resumes after it gets no second report.
+// reportMissed writes how many events were lost since the last report, if any. id is the
+// number of the last lost one, so that a reader that resumes after it gets no second
+// report.
 func (s *Stream) reportMissed(id uint64) {
 	if s.missed == 0 && !s.restarted {
 		return
@@ -288,7 +293,8 @@ func (s *Stream) write(id uint64, kind string, o object) {
 	s.b = append(o.Append(s.b), "\n\n"...)
 }
 
-// flush sends the events that are due. all means that all events in the ring were read. It fails if the reader does not take them in time.
+// flush sends the events that are due. all means that all events in the ring were read. It
+// fails if the reader does not take them in time.
 func (s *Stream) flush(all bool) error {
 	if b := s.bound; b == nil {
 		s.reportMissed(s.after)

@@ -14,11 +14,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Spec describes a view that a reader asks for. Readers with equal keys share one state; so a key also names the reader's rights.
+// Spec describes a view that a reader asks for. Readers with equal keys share one state; so
+// a key also names the reader's rights.
 type Spec struct {
 	Key string
-	// Begin begins the view for its first reader. It returns a function that makes a state; the view calls that function at most once a
-	// second, from one goroutine at a time. An error ends the view, and its readers have to ask again.
+	// Begin begins the view for its first reader. It returns a function that makes a state;
+	// the view calls that function at most once a second, from one goroutine at a time. An
+	// error ends the view, and its readers have to ask again.
 	Begin func() func() (jsonobj.Object, error)
 }
 
@@ -35,8 +37,8 @@ type Views struct {
 func NewViews(now clock.Clock) *Views { return &Views{clock: now, all: map[string]*view{}} }
 
 const (
-	// idle is how long a view is remembered after its last reader has left. A reader that comes back in this time gets a change, not the
-	// whole state.
+	// idle is how long a view is remembered after its last reader has left. A reader that
+	// comes back in this time gets a change, not the whole state.
 	idle = 20 * time.Second
 	// maxViews is the number of views up to which views without readers are remembered.
 	maxViews = 128
@@ -153,8 +155,8 @@ func (v *view) latest() (number uint64, whole, changed []byte, err error) {
 	return v.number, v.json(), v.changed, v.ended
 }
 
-// since returns what brings a reader up to date that has the state numbered seen: a change, the whole state, or nothing if there is no
-// newer one.
+// since returns the update for a reader that has the state numbered seen: a change, the
+// whole state, or nothing if there is no newer state.
 func (v *view) since(seen uint64) (number uint64, kind string, data []byte, err error) {
 	v.once.do(v.clock, v.refresh)
 	v.mu.Lock()
@@ -181,7 +183,8 @@ func (v *view) json() []byte {
 // id returns the id of an event with the state of a number.
 func (v *view) id(number uint64) string { return fmt.Sprintf("%s-%d", v.born, number) }
 
-// seen returns the number of the state that a reader has, from the id of its last event; 0 if that is an id of another view.
+// seen returns the number of the state that a reader has, from the id of its last event; 0
+// if that is an id of another view.
 func (v *view) seen(id string) uint64 {
 	born, number, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseUint(number, 10, 64)
@@ -199,8 +202,8 @@ func (vs *Views) Once(s *Spec) ([]byte, error) {
 	return whole, err
 }
 
-// Selection is the queues whose names pass, in the vhosts that see selects. It stays the same until a queue is created or deleted. It
-// belongs to one view.
+// Selection is the queues whose names pass, in the vhosts that see selects. It stays the
+// same until a queue is created or deleted. It belongs to one view.
 type Selection struct {
 	see    func(*vhost.VHost) bool
 	name   *pattern.Filter // nil = all names pass
@@ -213,7 +216,8 @@ func NewSelection(see func(*vhost.VHost) bool, name *pattern.Filter) *Selection 
 	return &Selection{see: see, name: name}
 }
 
-// Read is [Survey.Read] with the queues of the selection. It compares names before it calls fn, while others may read the survey.
+// Read is [Survey.Read] with the queues of the selection. It compares names before it calls
+// fn, while others may read the survey.
 func (c *Selection) Read(s *Survey, fn func(*Reading, []*Entry)) error {
 	var entries []*Entry
 	var names []string

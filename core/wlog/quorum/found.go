@@ -12,8 +12,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Founding is the log of a shard of a new cluster that begins with data: one node has the whole log and the only vote. A Founding is
-// written while no engine runs on the local engine; other nodes get the log later, see [Engine.Join]. A Founding belongs to one goroutine.
+// Founding is the log of a shard of a new cluster that begins with data: one node has the
+// whole log and the only vote. A Founding is written while no engine runs on the local
+// engine; other nodes get the log later, see [Engine.Join]. A Founding belongs to one
+// goroutine.
 type Founding struct {
 	log     wlog.Log
 	conf    *raftpb.ConfState
@@ -102,13 +104,16 @@ var (
 	ErrNothing = errors.New("the node had not received any part of it yet")
 	// ErrNoVote: the node had no vote, so its copy may lack any committed entry.
 	ErrNoVote = errors.New("the node had no vote in it yet, and may have received only a part")
-	// ErrIncomplete: the node had fallen behind a trim, so its copy lacks trimmed entries and may lack the later entries that replace them.
+	// ErrIncomplete: the node had fallen behind a trim, so its copy lacks trimmed entries
+	// and may lack the later entries that replace them.
 	ErrIncomplete = errors.New("the node had fallen behind, and had received only a part of the entries that replace trimmed ones")
 )
 
-// Refound begins a shard's log with a copy from a node of another cluster. The log gets all entries of the copy. Some of them the node did
-// not know to be committed, but they may have been, because the shard's owner knows of a commit first. Entries keep their indices and
-// terms; changes of the configuration are left out. Refound calls seen with the body of each entry. The caller finishes the log.
+// Refound begins a shard's log with a copy from a node of another cluster. The log gets all
+// entries of the copy. Some of them the node did not know to be committed, but they may
+// have been, because the shard's owner knows of a commit first. Entries keep their indices
+// and terms; changes of the configuration are left out. Refound calls seen with the body of
+// each entry. The caller finishes the log.
 func Refound(ctx context.Context, from Entries, copyOf wlog.NodeID, local wlog.Engine, shard uint32, node wlog.NodeID, seen func(at wlog.Index, body []byte) error,
 ) (*Founding, error) {
 	d := &disk{conf: &raftpb.ConfState{}}
@@ -153,14 +158,15 @@ type copying struct {
 	seen  func(at wlog.Index, body []byte) error
 }
 
-// entry copies the entries within an entry of the local log. Entries that were not replaced lie in the local log in the order of their
-// indices, because an entry replaces all entries behind the one that it replaces.
+// entry copies the entries within an entry of the local log. Entries that were not replaced
+// lie in the local log in the order of their indices, because an entry replaces all entries
+// behind the one that it replaces.
 func (c *copying) entry(ctx context.Context, at wlog.Index, b []byte) error {
 	for r := (&records{b: b}); r.off < len(b); {
 		switch r.u8() {
 		case recHardState:
 			r.take(hardStateSize - 1)
-		case recTime: // it belongs to the clock of what may be another machine
+		case recTime: // it belongs to the clock of a machine that may be another one
 			r.take(timeSize - 1)
 		case recEntry:
 			p, typ, size := r.position(), raftpb.EntryType(r.u8()), int(r.u32())
@@ -188,7 +194,8 @@ func (c *copying) inForce(index uint64, at wlog.Index, off int) bool {
 	return s.at == at && s.off == off
 }
 
-// copy copies an entry. A change of the configuration becomes an entry without a body, so that all other entries keep their indices.
+// copy copies an entry. A change of the configuration becomes an entry without a body, so
+// that all other entries keep their indices.
 func (c *copying) copy(ctx context.Context, p position, typ raftpb.EntryType, data []byte) error {
 	if err := checkEntry(typ, data); err != nil {
 		return fmt.Errorf("%w: entry %d: %w", wlog.ErrDamaged, p.index, err)

@@ -222,7 +222,8 @@ func (p *pool) claim() error {
 	return p.err
 }
 
-// release ends what claim or start began. While space is low it is checked again later. The caller holds mu.
+// release ends the work that claim or start began. While space is low it is checked again
+// later. The caller holds mu.
 func (p *pool) release() {
 	p.busy = false
 	p.changed.Broadcast()

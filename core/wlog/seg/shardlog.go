@@ -356,7 +356,8 @@ func (l *shardLog) fill() error {
 	return err
 }
 
-// syncCached makes durable what Flush has left in the system's cache. If it cannot, the log is lost.
+// syncCached makes the entries durable that Flush has left in the system's cache. If it
+// cannot, the log is lost.
 func (l *shardLog) syncCached() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -387,7 +388,8 @@ func (l *shardLog) Trim(before wlog.Index) error {
 // Lost implements [wlog.Log].
 func (l *shardLog) Lost() <-chan struct{} { return l.state.lost }
 
-// Close implements [wlog.Log]. It makes durable what Flush has left in the system's cache.
+// Close implements [wlog.Log]. It makes the entries durable that Flush has left in the
+// system's cache.
 func (l *shardLog) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Info is what a module declares. Strings in it are copies.
+// Info has a module's declarations. Strings in it are copies.
 type Info struct {
 	Imports []Import
 	// Exports are the module's own exports, without the fuel.
