@@ -9,11 +9,11 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// block is a sequence of consecutive items of a List, at least one, in one slab. It stores
-// the differences between the deadlines and slots and the lowest ones in the block, each
-// with as many bytes as the largest difference needs. All items have the same size, so that
-// they can be searched as an array. For example, 1,000 items within one minute (6e10 ns, 5
-// bytes) and with slots within 60,000 (2 bytes) take 7 bytes each.
+// block is a sequence of consecutive items of a List, at least one, in one slab. For each
+// item it stores how far its deadline and its slot are above the lowest ones in the
+// block. Each of these differences has as many bytes as the largest one needs, so all
+// items have the same size and can be searched as an array. Example: 1,000 items within
+// one minute (6e10 ns, 5 bytes) and with slots within 60,000 (2 bytes) take 7 bytes each.
 type block struct {
 	first Item   // a search reads it without decoding
 	low   Item   // base of the stored differences: the lowest deadline and the lowest slot
@@ -89,7 +89,8 @@ func (k *block) through(at int64) int {
 	return k.find(Item{At: at + 1})
 }
 
-// fits reports whether the given number of bytes fits after the items, provided that they need no wider numbers.
+// fits reports whether the given number of bytes fits after the items, provided that they
+// need no wider numbers.
 func (k *block) fits(bytes int) bool { return bytes+k.bytes()+padding <= blockBytes }
 
 // remove removes an item; the block must have others.
@@ -135,7 +136,8 @@ func (p *packer) add(it Item) {
 	p.pending = append(p.pending, it)
 }
 
-// takes reports whether an item can be added without widen. A number below the lowest one wraps around, and so counts as far above it.
+// takes reports whether an item can be added without widen. A number below the lowest one
+// wraps around, and so counts as far above it.
 func (p *packer) takes(it Item) bool {
 	return len(p.pending) < p.capacity && it.Slot-p.low <= p.slots && uint64(it.At)-p.at <= p.span
 }

@@ -1,5 +1,5 @@
-// Package deadline orders deadlines: a heap, and a list that can be searched. It has no
-// clock and no lock. The meaning of slots is up to the caller.
+// Package deadline orders deadlines: in a heap, and in a list that can be searched. It
+// has no clock and no lock. The caller decides what a slot stands for.
 package deadline
 
 import "slices"
@@ -14,10 +14,12 @@ func (a Item) before(b Item) bool {
 	return a.At < b.At || a.At == b.At && a.Slot < b.Slot
 }
 
-// Heap is a 4-ary min-heap; equal deadlines are ordered by slot. Four children per node halve the depth of a binary heap, and lie
-// in one cache line. The zero value is an empty heap. A Heap belongs to one goroutine.
+// Heap is a 4-ary min-heap; equal deadlines are ordered by slot. Four children per node
+// halve the depth of a binary heap, and lie in one cache line. The zero value is an empty
+// heap. A Heap belongs to one goroutine.
 //
-// Items are not removed from the middle: a stale one stays until it is the top, or until Keep removes it.
+// Items are not removed from the middle: a stale one stays until it is the top, or until
+// Keep removes it.
 type Heap struct {
 	items []Item
 }

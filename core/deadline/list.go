@@ -7,13 +7,15 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// List is a list of items ordered by deadline; equal deadlines are ordered by slot. Unlike a Heap it can be iterated in order from any
-// point, and an item can be removed from any position. The zero value is an empty list. A List belongs to one goroutine. Its memory lies in
-// slabs: a list that is no longer needed must be emptied or released.
+// List is a list of items ordered by deadline; equal deadlines are ordered by slot.
+// Unlike a Heap it can be iterated in order from any point, and an item can be removed
+// from any position. The zero value is an empty list. A List belongs to one goroutine.
+// Its memory lies in slabs: a list that is no longer needed must be emptied or released.
 //
-// It consists of a tree of two levels, and a heap of recently added items. When these are many, they are sorted and merged into the
-// tree in one pass, which costs a fraction of finding the place of each. The blocks of the tree are packed, and full in any order
-// of arrival: of a million items with deadlines within an hour, each takes about 8 bytes.
+// It consists of a tree of two levels, and a heap of recently added items. When these are
+// many, they are sorted and merged into the tree in one pass, which costs a fraction of
+// finding the place of each. The blocks of the tree are packed, and full in any order of
+// arrival: of a million items with deadlines within an hour, each takes about 8 bytes.
 type List struct {
 	blocks []block // in order; none is empty
 	count  int     // items in blocks
@@ -21,8 +23,10 @@ type List struct {
 	looked int     // recent items scanned since the last merge, in order to remove single ones
 }
 
-// Recent items are merged when they are an eighth of the items in blocks, because a merge goes through all blocks: it takes some ten
-// milliseconds for a million items. Scanning many recent items for one costs less than merging them, but not repeatedly: see mayLook.
+// Recent items are merged when they are an eighth of the items in blocks, because a merge
+// goes through all blocks: it takes some ten milliseconds for a million items. Scanning
+// many recent items for one costs less than merging them, but not repeatedly: see
+// mayLook.
 const (
 	minRecent  = 64
 	maxRecent  = 64 << 10 // 1 MiB of items
@@ -66,7 +70,8 @@ func (l *List) grow() {
 	slab.FreeSlice(old)
 }
 
-// trimRecent frees the memory of recent items if there are none. With retain it keeps as much as the next ones will need.
+// trimRecent frees the memory of recent items if there are none. With retain it keeps as
+// much as the next ones will need.
 func (l *List) trimRecent(retain bool) {
 	if l.recent.Len() > 0 || retain && cap(l.recent.items) <= max(minRecent, l.count/mergeRatio) {
 		return
@@ -104,7 +109,8 @@ func (l *List) merge() {
 	l.trimRecent(true)
 }
 
-// until returns how many of the items in added belong to block b. None of them belongs to an earlier block.
+// until returns how many of the items in added belong to block b. None of them belongs to
+// an earlier block.
 func until(added []Item, blocks []block, b int) int {
 	if b+1 == len(blocks) {
 		return len(added)
@@ -176,7 +182,8 @@ func (l *List) removeBlock(b int) {
 	}
 }
 
-// join joins a block with few items to the next one, unless it is the first block, which will soon be used up.
+// join joins a block with few items to the next one, unless it is the first block, which
+// will soon be used up.
 func (l *List) join(b int) {
 	if b == 0 || b+1 == len(l.blocks) || l.blocks[b].bytes() >= fewBytes {
 		return
@@ -191,7 +198,8 @@ func (l *List) join(b int) {
 	l.blocks = slices.Replace(l.blocks, b, b+2, p.end()...)
 }
 
-// From calls fn with the items from it on, in order, until fn returns false. fn must not change the list.
+// From calls fn with the items from it on, in order, until fn returns false. fn must not
+// change the list.
 func (l *List) From(it Item, fn func(Item) bool) {
 	slices.SortFunc(l.recent.items, compareItems) // a sorted slice is also a heap
 	recent := l.recent.items[find(l.recent.items, it):]
@@ -254,7 +262,8 @@ func (l *List) Runs(bound func(at int64) int64, fn func(at int64, n int)) {
 	}
 }
 
-// Recent returns the items that are not in blocks yet, in no order, without the first n. The caller must not change them.
+// Recent returns the items that are not in blocks yet, in no order, without the first n.
+// The caller must not change them.
 func (l *List) Recent(n int) []Item { return l.recent.items[min(n, len(l.recent.items)):] }
 
 // Release empties the list.
@@ -346,7 +355,8 @@ func sortItems(items, tmp []Item) {
 	copy(items, tmp)
 }
 
-// timeSpan returns the lowest deadline, and how long after it the last one is. There must be an item.
+// timeSpan returns the lowest deadline, and how long after it the last one is. There must
+// be an item.
 func timeSpan(items []Item) (low, span uint64) {
 	first, last := items[0].At, items[0].At
 	for _, it := range items {

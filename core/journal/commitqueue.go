@@ -2,18 +2,20 @@ package journal
 
 import "slices"
 
-// commitQueue is the queue of groups to append. Commits are added to the last group, and the first is appended next. It belongs
-// to the holder of the writer's mu.
+// commitQueue is the queue of groups to append. Commits are added to the last group, and
+// the first is appended next. It belongs to the holder of the writer's mu.
 type commitQueue struct {
 	groups   []*commitGroup
 	spare    []*commitGroup
 	maxEntry int // bytes; a commit that would make the last entry longer begins the next group
 }
 
-// maxCommits limits the commits of a group, so that its memory is worth keeping even if they are tiny.
+// maxCommits limits the commits of a group, so that its memory can be reused even if
+// commits are tiny.
 const maxCommits = 32 << 10
 
-// last returns the group that n more bytes are added to, with capacity for them. Its entry is in the current extent.
+// last returns the group that n more bytes are added to, with capacity for them. Its
+// entry is in the current extent.
 func (q *commitQueue) last(n int, x *extents) *commitGroup {
 	if i := len(q.groups) - 1; i >= 0 {
 		g := q.groups[i]
@@ -29,7 +31,8 @@ func (q *commitQueue) last(n int, x *extents) *commitGroup {
 	return g
 }
 
-// grow makes capacity for n more bytes by doubling. It exceeds maxEntry only if it must, because such a buffer is not reused.
+// grow makes capacity for n more bytes by doubling. It exceeds maxEntry only if it must,
+// because such a buffer is not reused.
 func (q *commitQueue) grow(g *commitGroup, n int) {
 	const least = 16 << 10
 	need := len(g.entry) + n
@@ -61,7 +64,8 @@ func (q *commitQueue) take() *commitGroup {
 	return g
 }
 
-// give takes back a group that is done. It is reused if it is of ordinary size and the queue may get as long again.
+// give takes back a group that is done. It is reused if it is of ordinary size and the
+// queue may get as long again.
 func (q *commitQueue) give(g *commitGroup) {
 	const most = 8
 	if len(q.spare) == most || cap(g.entry) > q.maxEntry || cap(g.freed) > maxCommits {
@@ -80,7 +84,8 @@ func (q *commitQueue) trimSpare() {
 	}
 }
 
-// split puts half of a group that was taken back into the queue. It returns false if the group is one commit.
+// split puts half of a group that was taken back into the queue. It returns false if the
+// group is one commit.
 func (q *commitQueue) split(g *commitGroup, x *extents) bool {
 	rest := q.newGroup()
 	if !g.split(rest) {
@@ -93,8 +98,8 @@ func (q *commitQueue) split(g *commitGroup, x *extents) bool {
 	return true
 }
 
-// commitGroup is an entry, and the commits in it. It belongs to the holder of the writer's mu while it is in the queue, and to
-// run from take to give.
+// commitGroup is an entry, and the commits in it. It belongs to the holder of the
+// writer's mu while it is in the queue, and to run from take to give.
 type commitGroup struct {
 	entry   []byte
 	commits []commit
@@ -121,12 +126,13 @@ func (g *commitGroup) add(ops []byte, live []Delta, c Completer) {
 	g.entry = append(g.entry, ops...)
 }
 
-// refuse adds a commit without operations that will fail.
+// refuse adds a commit without operations, which will fail.
 func (g *commitGroup) refuse(c Completer, why error) {
 	g.commits = append(g.commits, commit{completer: c, off: len(g.entry), freed: len(g.freed), refusal: why})
 }
 
-// split moves the commits of about half of the entry's bytes to rest, which is empty. It returns false if there is only one.
+// split moves the commits of about half of the entry's bytes to rest, which is empty. It
+// returns false if there is only one.
 func (g *commitGroup) split(rest *commitGroup) bool {
 	if len(g.commits) < 2 {
 		return false

@@ -25,7 +25,7 @@ type Message struct {
 	Props      []byte
 	Body       []byte
 	Block      *block.Block // the block of the batch that Body lies in; nil means unknown
-	Seq        uint64       // the publisher's confirm sequence number; 0 means none
+	Seq        uint64       // the publisher's confirm sequence number, or DeadLetter.Seq; 0 means none
 	Expiration hook.Limit
 	Wait       Wait
 	Priority   uint8

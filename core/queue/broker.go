@@ -9,12 +9,10 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 )
 
-// Broker is shared by the queues of one broker, and by no queue of another broker in the
-// same process: the file for message bodies beyond the memory budget, the line of queues
-// that wait to send dead letters, and the counters of all of them together. The zero value is a
+// Broker has what the queues of one broker share: the file for message bodies beyond the
+// memory budget, the line of queues that wait to send dead letters, and counters. Brokers
+// in the same process share only free memory: see package slab. The zero value is a
 // broker without queues that keeps all bodies in memory.
-//
-// Free memory is shared by all brokers of the process: see package slab.
 type Broker struct {
 	spill    *spillFile // nil: bodies stay in memory
 	underway traffic

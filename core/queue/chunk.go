@@ -29,7 +29,7 @@ type chunk struct {
 	number    uint64 // the upper bits of the sequence numbers; the lower bits are the position
 	slots     []slot
 	deadlines []hook.Instant // nil, or as long as slots
-	holds     []hook.Instant // until when a held message is held; nil, or as long as slots
+	holds     []hook.Instant // ends of holds; nil, or as long as slots
 	extents   *runs          // the journal's extent that each message lies in; nil = none does
 	saved     *runs          // by how many bytes its operation there is shorter than its weight; nil = by none
 	bodies    []uint32       // the sizes of bodies, while a replay has the chunk; nil otherwise
@@ -37,7 +37,8 @@ type chunk struct {
 	live      int32          // slots that are not free
 }
 
-// sparseRatio: a chunk becomes sparse with less than 1/sparseRatio of its slots in use.
+// sparseRatio is for sparse chunks: a chunk becomes sparse when less than 1/sparseRatio
+// of its slots are in use.
 const sparseRatio = 16
 
 // index returns the index of the slot with a position, or of the first one behind it.

@@ -225,7 +225,7 @@ func (f *fifo) messageFrom(seq uint64) (uint64, *slot) {
 	return f.next, nil
 }
 
-// take marks a ready message as unacknowledged.
+// take makes a ready message a taken one.
 func (f *fifo) take(s *slot) {
 	s.become(stateUnacked)
 	f.ready--

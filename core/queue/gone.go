@@ -37,8 +37,8 @@ func (g *goneBuffer) departs(q *Queue, ref Ref) {
 	}
 }
 
-// stays reports to the hooks that a message stays whose departure was reported. It
-// watches the message again if they want that.
+// stays reports to the hooks that a message stays after its departure was reported. It
+// watches the message again if the hooks want that.
 func (g *goneBuffer) stays(q *Queue, now hook.Instant, h handle) {
 	if !q.hooks.WantsStay() {
 		return

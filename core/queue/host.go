@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// Host is what a queue needs from its vhost. It is called on the queue's turn. Slices
-// are valid during the call.
+// Host is a queue's vhost. It is called on the queue's turn. Slices are valid during the
+// call.
 type Host interface {
 	// DeadLetter publishes dead letters. Each batch made of them gets t, and t.Expect is
 	// called before the first batch is published. No dead letter is sent to a queue that

@@ -31,7 +31,7 @@ func (m *Mailbox) lookIdle(fn func(q *Queue)) bool {
 // ConsumerStatus is a consumer and whether it is active.
 type ConsumerStatus struct {
 	*Consumer
-	Active bool // false for one that waits behind a single active consumer
+	Active bool // false for a consumer that waits behind a single active consumer
 }
 
 // Consumers lists the consumers in the order in which they were added.

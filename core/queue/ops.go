@@ -7,8 +7,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What happens to the persistent messages of a durable queue is journalled as
-// operations, one after another:
+// Changes of the persistent messages of a durable queue are journalled as operations, one
+// after another:
 //
 //	 0      1         9
 //	+------+---------+----------------------------------------------------+

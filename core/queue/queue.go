@@ -83,11 +83,11 @@ type Stats struct {
 	Held                      int
 	Undecided                 int // messages whose strategy is asked again; some may have left
 	Discarded                 int // messages that wait to leave, or for the answers of their targets
-	Persistent                int // of all these messages, those that are persistent; 0 for a queue that is not durable
-	InMemory                  int // of all these messages, those whose bytes are in memory, not in the spill file
+	Persistent                int // how many of all these are persistent; 0 for a queue that is not durable
+	InMemory                  int // how many of all these have their record in memory, not only in the spill file
 	ReadyBytes                int64
 	NextDeadline              hook.Instant // 0 means none
-	NextRelease               hook.Instant // of a held message; 0 means none
+	NextRelease               hook.Instant // end of the next hold; 0 means none
 	LeaseExpires              hook.Instant // 0 means none
 	Counters
 }

@@ -68,8 +68,8 @@ func strategyDataOf(v *hook.Verdict) strategyData {
 	return m
 }
 
-// after returns the data of a message that hooks have kept later on. An undecided message
-// stays undecided if they left its deadline, was, as it is.
+// after returns the data of a message that hooks have kept later on. was is the old
+// deadline: an undecided message stays undecided if the hooks leave that in force.
 func (m strategyData) after(v *hook.Verdict, was hook.Instant) strategyData {
 	next := strategyData{v.State, guest.Digest(v)}
 	if m.isUndecided() && next.digest == 0 && (v.Again || v.Deadline == was) {

@@ -145,8 +145,8 @@ func (q *Queue) horizon() Horizon {
 var errRedriving = errors.New("queue is being redriven")
 
 // The bounds of a redrive: messages in a part, slots that it looks at in a turn, and
-// parts under way. Between two parts it leaves the processor to other queues for
-// redriveYield; without that pause it would delay their messages.
+// parts under way. Between two parts a redrive leaves the processor to other queues for
+// redriveYield. Without that pause it would delay their messages.
 const (
 	redrivePart    = maxBatch
 	redriveLooked  = chunkSlots / 2
@@ -176,8 +176,8 @@ func (q *Queue) StartRedrive(now hook.Instant, o RedriveOptions) (*Redrive, erro
 	return r, nil
 }
 
-// Status returns the progress. A redrive ends when all messages that it has sent have
-// been answered for; until then its queue starts no other redrive.
+// Status returns the progress. A redrive ends when the targets have answered for all
+// messages that it has sent; until then its queue starts no other redrive.
 func (r *Redrive) Status() RedriveStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -247,7 +247,7 @@ func (q *replayedQueue) limitLevels(levels int) {
 	q.levels = q.levels[:levels]
 }
 
-// restore gives the queue its restored messages, as many as the number. A queue that
+// restore gives the queue its restored messages; messages is their number. A queue that
 // panics, or whose bodies cannot be read, is stopped.
 func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	q := &m.queue

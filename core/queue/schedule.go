@@ -215,7 +215,8 @@ func (n *scheduled) store(q *Queue, now hook.Instant, m *Message, until hook.Ins
 	return h.ref
 }
 
-// forgetID makes the ID of a message that leaves free. Its record must be there still.
+// forgetID makes the ID of a message that leaves free. It must be called before the
+// record is freed.
 func (n *scheduled) forgetID(q *Queue, h handle) {
 	if len(n.ids) == 0 {
 		return

@@ -3,8 +3,8 @@ package queue
 import "github.com/curfewmq/curfew/sdk/hook"
 
 // sortedRun is those messages of a fifo whose deadlines are in the order of their
-// sequence numbers, so they need no heap. Their slots have the flag inRun. See
-// indexDeadline for an example.
+// sequence numbers, so they need no heap. Their slots have the flag inRun. For an example
+// see deadlineindex.go.
 type sortedRun struct {
 	next uint64       // no slot below belongs to the run
 	last hook.Instant // the latest deadline in it

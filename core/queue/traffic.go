@@ -63,8 +63,8 @@ func (t *traffic) during(fn func()) {
 	fn()
 }
 
-// fits reports whether there is space for dead letters. Those that go to several queues need
-// more than was admitted, and more than they free.
+// fits reports whether there is space for dead letters. Dead letters for several queues
+// need more space than was admitted, and more than they free.
 func (t *traffic) fits(ds []DeadLetter) bool {
 	var once, all int64
 	for i := range ds {

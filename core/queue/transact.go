@@ -40,7 +40,8 @@ type Settlement struct {
 	Items []PendingAck
 }
 
-// ErrTooLarge is returned for a transaction that does not fit an entry of a journal, or its disk.
+// ErrTooLarge is returned for a transaction that does not fit an entry of a journal, or
+// its disk.
 var ErrTooLarge = errors.New("transaction too large")
 
 // Transact carries out the parts of a transaction, which are for different queues, as one
@@ -74,7 +75,7 @@ type transaction struct {
 	members []*participant
 	commits []*sharedCommit
 	refused bool
-	carried bool // carryOut has run, even if parts failed
+	carried bool // carryOut has begun: nothing may run it again
 
 	durable sync.WaitGroup // commits
 	failing sync.Mutex     // guards err once there are commits
@@ -271,9 +272,9 @@ func (t *transaction) release() {
 	}
 }
 
-// take carries out the operations of a queue's part that the transaction commits. Where
-// hooks watch messages, they decide about entering messages by those that have left, so
-// messages leave first, in the same commit.
+// take carries out the operations of a queue's part that the transaction commits. Hooks
+// that watch messages decide about a message by those that are in the queue. So with such
+// hooks, messages leave before others enter, in the same commit.
 func (m *participant) take(now hook.Instant, t *transaction) {
 	m.buf.committing = m.hooks.WantsGone()
 	defer func() { m.buf.committing = false }()

@@ -40,7 +40,8 @@ var (
 	_ guest.Witness = (*messageView)(nil)
 )
 
-// contents returns the bytes of a message, and whether its deaths were recorded by the broker.
+// contents returns the bytes of a message, and whether its deaths were recorded by the
+// broker.
 func (v *messageView) contents(i int) (m telemetry.Message, body []byte, recorded bool) {
 	if v.incoming != nil {
 		m := &v.incoming[i]

@@ -24,24 +24,24 @@ type pages struct {
 const (
 	// retainedPages is how many free pages retain their disk space while others are in use.
 	retainedPages = 64 << 20 / PageSize
-	// runPages is how many more there are before holes are made, and the most that one
-	// hole has: a hole for each page costs the disk ten times as much.
+	// runPages is how many more free pages there are before holes are made, and the most
+	// pages in one hole: a hole for each page costs the disk ten times as much.
 	runPages = 16 << 20 / PageSize
 )
 
-// Pages is the pages of one segment, of which most have one.
+// Pages is the pages of one segment; most segments have one.
 type Pages struct {
 	first int64
 	more  []int64
 }
 
-// Count returns how many there are.
+// Count returns the number of pages.
 func (l *Pages) Count() int { return 1 + len(l.more) }
 
 // span is a run of bytes.
 type span struct{ at, size int }
 
-// each reads or writes a range of a segment's bytes, which begin at from, page by page.
+// each reads or writes the range of a segment's bytes that begins at from, page by page.
 func (l *Pages) each(b []byte, from int, at func(b []byte, off int64) (int, error)) error {
 	for part, off := range l.parts(from, len(b)) {
 		if _, err := at(b[part.at:][:part.size], off); err != nil {
@@ -51,7 +51,8 @@ func (l *Pages) each(b []byte, from int, at func(b []byte, off int64) (int, erro
 	return nil
 }
 
-// parts yields the parts of a range of a segment's bytes, with where each lies in the range and in the file.
+// parts yields the parts of a range of a segment's bytes: each lies in one page. It also
+// yields where each lies in the range and in the file.
 func (l *Pages) parts(from, size int) iter.Seq2[span, int64] {
 	return func(yield func(part span, off int64) bool) {
 		for at := 0; at < size; {
@@ -133,7 +134,7 @@ func (p *pages) punch() {
 	}
 }
 
-// nextRun removes consecutive pages from the free ones; none if there are few left.
+// nextRun takes a run of consecutive pages from the free ones; none if few are left.
 func (p *pages) nextRun() []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

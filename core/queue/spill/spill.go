@@ -1,9 +1,10 @@
-// Package spill is a file for memory segments that do not fit the memory budget. A segment
-// takes pages of the file, which it gives back; the disk space of free pages is returned
-// in the background. The file promises no durability, and it has no name, so it vanishes
-// with the process, however that ends.
+// Package spill is a file for memory segments that do not fit the memory budget. A
+// segment takes pages of the file, which it gives back; the disk space of free pages is
+// returned in the background. The file promises no durability. It has no name, so it
+// vanishes with the process, however that ends.
 //
-// The package does not know what a segment has, and does not decide when to write one.
+// The package does not know the contents of a segment, and does not decide when to write
+// one.
 package spill
 
 import (
@@ -78,8 +79,8 @@ func (t *IO) Finished() bool {
 	}
 }
 
-// wholePages returns how many bytes of a slab with so many bytes of records are written and
-// read: whole pages of the system's, as nothing else gets past its cache.
+// wholePages returns how many bytes of a slab are written and read for so many bytes of
+// records: whole pages of the system, because only these get past its cache.
 func wholePages(size int) int {
 	const systemPage = 4 << 10
 	if size <= PageSize {
