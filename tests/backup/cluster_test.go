@@ -46,6 +46,7 @@ func channelOf(t *testing.T, n *cluster.Node) *amqp091.Channel {
 // The backup of a running cluster, which a node makes while another is down, has everything that was confirmed, and becomes a new
 // cluster. Without a majority there is none.
 func TestBackupOfACluster(t *testing.T) {
+	t.Parallel()
 	c := cluster.Start(t, "")
 	ch := channelOf(t, c.Nodes[0])
 	if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {

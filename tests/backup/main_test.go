@@ -3,6 +3,7 @@
 package backup
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,4 +11,7 @@ import (
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // the default, which -parallel overrides: these tests wait more than they compute
+	goleak.VerifyTestMain(m, process.Cleanup())
+}

@@ -133,6 +133,7 @@ func (m *machine) publish(queue string, n int) {
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
 func TestThePageAboutBackups(t *testing.T) {
+	t.Parallel()
 	tools.Need(t, "bash")
 	page, err := os.ReadFile(filepath.Join(process.Root(t), "cmd/curfew/backup/README.md"))
 	if err != nil {

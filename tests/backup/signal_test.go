@@ -40,6 +40,7 @@ func dataDirectory(t *testing.T) string {
 
 // A backup into a pipe that nobody reads cannot look whether it is interrupted. The second signal ends it, whatever it does.
 func TestABackupThatNobodyReadsCanBeInterrupted(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command(process.Binary(t), "backup", "--data", dataDirectory(t), "-")
 	cmd.Dir = filepath.Dir(cmd.Path)
 	out, err := cmd.StdoutPipe()

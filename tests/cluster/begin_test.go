@@ -248,6 +248,7 @@ func (c *Cluster) awaitAll() {
 
 // What a single broker had is in the cluster that is made of it, at the same deadlines. Its own folder stays as it was.
 func TestImport(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	single := process.Start(t, "data: {shards: 3}", "--data", data)
 	b := fill(t, single, "wasm-examples/priority-ttl/priority.wasm")

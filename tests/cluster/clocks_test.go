@@ -19,6 +19,7 @@ func TestNodeWhoseClockIsWrong(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{5 * time.Second, -5 * time.Second} {
 		t.Run(ahead.String(), func(t *testing.T) {
+			t.Parallel()
 			c := New(t, "", t.TempDir())
 			wrong := c.Nodes[0]
 			wrong.SetClock(ahead)

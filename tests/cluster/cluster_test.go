@@ -33,6 +33,7 @@ func TestClusterSurvivesKill(t *testing.T) {
 
 // What the logs of stopped nodes hold can be read, and is the same. A dump had each entry as one that is not understood.
 func TestLogsOfNodesAreTheSame(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	publish(t, c.Nodes[0], "q", 10)
 	for _, n := range c.Nodes {

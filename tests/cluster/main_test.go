@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -8,4 +9,7 @@ import (
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6") // the default, which -parallel overrides: clusters wait more than they compute
+	goleak.VerifyTestMain(m, process.Cleanup())
+}

@@ -18,6 +18,7 @@ const page = "../../core/cluster/README.md"
 
 // Nodes with the page's certificates and settings are a cluster. Its health check knows when the certificates of nodes end.
 func TestThePageAboutClusters(t *testing.T) {
+	t.Parallel()
 	tools.Need(t, "sh", "openssl")
 	dir := t.TempDir()
 	var hosts, addresses []string

@@ -14,14 +14,11 @@ import (
 // before. Afterwards the earlier version is refused, on its data and without.
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
-	earlier := process.Variant(t, "earlier", map[string]string{"release": "7.0.0"})
 	later := process.Variant(t, "later", map[string]string{"release": "8.0.0", "latestFormat": "2"})
 	c := New(t, "", t.TempDir())
 	urls := c.FixURLs()
-	for _, n := range c.Nodes {
-		n.Program = earlier
-	}
 	c.StartAll()
+	earlier, version := c.program, c.Nodes[0].Await("ready")["version"].(string)
 	client := StartSurvivor(t, "survivor", nil, urls)
 	AwaitProgress(t, client)
 	reads := []int{1, 1, 1}
@@ -53,7 +50,7 @@ func TestRollingUpgrade(t *testing.T) {
 		t.Error("an earlier version has ended without an error")
 	}
 	back.Excuse("the broker cannot start")
-	want := "the cluster of this data folder writes logs of format 2, and version 7.0.0 reads up to 1"
+	want := "the cluster of this data folder writes logs of format 2, and version " + version + " reads up to 1"
 	if said, _ := back.Await("the broker cannot start")["error"].(string); !strings.Contains(said, want) {
 		t.Errorf("an earlier version says %q, without %q", said, want)
 	}
