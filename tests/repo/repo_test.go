@@ -94,24 +94,36 @@ func (s source) at(pos token.Pos) string {
 	return s.path + ":" + strconv.Itoa(p.Line)
 }
 
-// sources parses every Go file of the module. Test data and guest code with a go.mod of their own are not part of it.
+// sources returns every Go file of the module, which the tests only read. Test data and guest code with a go.mod of their own are not part of
+// it.
 func sources(t *testing.T) []source {
 	t.Helper()
-	names := files(t)
+	files(t)
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var parsed = sync.OnceValues(func() (all []source, err error) {
+	names, err := repoFiles()
+	if err != nil {
+		return nil, err
+	}
 	fset := token.NewFileSet()
-	var all []source
 	for _, name := range names {
 		if path.Ext(name) != ".go" || foreign(name, names) {
 			continue
 		}
-		f, err := parser.ParseFile(fset, filepath.Join(root, name), nil, parser.ParseComments)
+		f, err := parser.ParseFile(fset, filepath.Join(root, name), nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		all = append(all, source{path: name, ast: f, fset: fset})
 	}
-	return all
-}
+	return all, nil
+})
 
 // foreign reports whether the go command leaves the file out of ./...
 func foreign(name string, names []string) bool {
