@@ -27,13 +27,11 @@ func (w write) apply(to []byte) []byte {
 	if len(w.data) == 0 {
 		return to
 	}
-	if end := w.off + int64(len(w.data)); end > int64(len(to)) {
-		grown := make([]byte, end)
-		copy(grown, to)
-		to = grown
+	if hole := w.off - int64(len(to)); hole > 0 {
+		to = append(to, make([]byte, hole)...)
 	}
-	copy(to[w.off:], w.data)
-	return to
+	within := copy(to[w.off:], w.data)
+	return append(to, w.data[within:]...)
 }
 
 // sectors cuts a write at the disk's sectors.
@@ -127,8 +125,19 @@ func (h *handle) Allocate(size int64) error {
 	if err := h.fs.take(h.f, size-had); err != nil {
 		return &fs.PathError{Op: "allocate", Path: h.name, Err: err}
 	}
-	h.f.write(write{off: had, data: make([]byte, size-had)})
+	h.f.write(write{off: had, data: zeros(size - had)})
 	return nil
+}
+
+// noughts is what most writes of zeros have. Nothing writes to it.
+var noughts = make([]byte, 1<<20)
+
+// zeros returns zeros to be read.
+func zeros(n int64) []byte {
+	if n > int64(len(noughts)) {
+		return make([]byte, n)
+	}
+	return noughts[:n:n]
 }
 
 // Sync implements [vfs.File]. If it fails, some of the writes are on the disk, and a second Sync does not write the others.
