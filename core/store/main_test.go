@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -18,7 +19,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // disks are in memory, and collecting them is a third of the work otherwise
+	goleak.VerifyTestMain(m)
+}
 
 // kept is an opened store with its default vhost.
 type kept struct {

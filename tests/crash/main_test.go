@@ -4,6 +4,7 @@
 package crash
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,4 +12,7 @@ import (
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // the default, which -parallel overrides: these tests wait more than they compute
+	goleak.VerifyTestMain(m, process.Cleanup())
+}

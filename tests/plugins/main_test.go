@@ -6,6 +6,7 @@ import (
 	"archive/zip"
 	"encoding/json"
 	"errors"
+	"flag"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -20,7 +21,10 @@ import (
 	"github.com/curfewmq/curfew/tests/tools"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // the default, which -parallel overrides: these tests wait more than they compute
+	goleak.VerifyTestMain(m, process.Cleanup())
+}
 
 // program is the broker with the plugins below testdata, which "curfew build" made.
 var program struct {

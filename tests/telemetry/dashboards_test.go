@@ -128,6 +128,7 @@ func idle(all map[string]family) (names []string) {
 // have the same labels have the same series, since some of them are added up series by series; and there is one identity to join
 // all of them with.
 func TestOverviewDashboards(t *testing.T) {
+	t.Parallel()
 	b := start(t, "")
 	b.showcase()
 	var all map[string]family

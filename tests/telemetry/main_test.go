@@ -3,6 +3,7 @@
 package telemetry
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // the default, which -parallel overrides: these tests wait more than they compute
 	for name, value := range map[string]string{
 		"OTEL_BSP_SCHEDULE_DELAY":    "20", // milliseconds; users have five seconds
 		"OTEL_EXPORTER_OTLP_HEADERS": "X-Tenant=a%20b",

@@ -110,6 +110,7 @@ func labels(as []*commonpb.KeyValue) string {
 }
 
 func TestMetricsOverOTLPAreThoseOfPrometheus(t *testing.T) {
+	t.Parallel()
 	for protocol, listen := range map[string]func(*testing.T) *metricSink{"grpc": sinkGRPC, "http": sinkHTTP} {
 		t.Run(protocol, func(t *testing.T) {
 			sink := listen(t)

@@ -97,6 +97,7 @@ func TestPromtoolAcceptsMetrics(t *testing.T) {
 }
 
 func TestMetricsTellWhatHappened(t *testing.T) {
+	t.Parallel()
 	b := start(t, metricsListener)
 	b.work()
 	_, page := fetch(t, b.Metrics, "/metrics")
@@ -124,6 +125,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 
 // A dead letter that waits for its arrival elsewhere is in its queue, and in no consumer's reach: it was counted as ready.
 func TestDeadLettersInWaitingAreNotReady(t *testing.T) {
+	t.Parallel()
 	b := start(t, metricsListener)
 	b.declare("q", letters("nowhere", amqp091.Table{
 		"x-queue-type": "quorum", "x-message-ttl": 0, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
@@ -140,6 +142,7 @@ func TestDeadLettersInWaitingAreNotReady(t *testing.T) {
 }
 
 func TestWhoMaySeeMetrics(t *testing.T) {
+	t.Parallel()
 	b := start(t, metricsListener)
 	const anybody = "X-Forwarded-For"
 	b.ask(201, "PUT", "users/observer", map[string]any{"password": "observer", "tags": "monitoring"})
@@ -247,6 +250,7 @@ func (p *prometheus) await(expression string, want float64) {
 
 // TestPrometheusScrapes asks in the way of RabbitMQ's dashboards.
 func TestPrometheusScrapes(t *testing.T) {
+	t.Parallel()
 	b := start(t, "")
 	p := startPrometheus(t, b.Management)
 	b.work()

@@ -4,6 +4,7 @@ package wasm
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +20,10 @@ import (
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // the default, which -parallel overrides: these tests wait more than they compute
+	goleak.VerifyTestMain(m, process.Cleanup())
+}
 
 // broker is a broker with an open channel that is in confirm mode.
 type broker struct {
