@@ -15,7 +15,7 @@ import (
 // The broker's threads need not be woken to the microsecond, which costs virtual machines more than messages do. It has started itself
 // anew for that: its arguments, its streams and its number are those that it was given.
 func TestTimersAreRelaxed(t *testing.T) {
-	p := process.Start(t, "")
+	p := process.StartStrictly(t)
 	slack, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", p.ID()))
 	if errors.Is(err, fs.ErrPermission) {
 		t.Skip("only who may set the timers of other processes may read them:", err)
@@ -29,7 +29,7 @@ func TestTimersAreRelaxed(t *testing.T) {
 // The broker starts itself anew through a link named exe, and the system took that for the name of the process: pgrep -x curfew found
 // nothing, and top showed exe.
 func TestProcessHasTheProgramsName(t *testing.T) {
-	p := process.Start(t, "")
+	p := process.StartStrictly(t)
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.ID()))
 	if got := strings.TrimSpace(string(name)); err != nil || got != filepath.Base(process.Binary(t)) {
 		t.Errorf("the process is called %q, %v", got, err)

@@ -34,6 +34,7 @@ type Process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	group  bool // signals go to the command's process group
+	strict bool // without timer slack
 	log    io.Closer
 	ended  chan struct{} // closed when it has exited and its output was read
 	status int           // exit status, valid when ended is closed
@@ -55,7 +56,15 @@ func Start(t *testing.T, yaml string, args ...string) *Process {
 // StartProgram is Start for another program than the one that Binary builds.
 func StartProgram(t *testing.T, program, yaml string, args ...string) *Process {
 	t.Helper()
-	p := launch(t, nil, program, yaml, args)
+	p := launch(t, &Process{Dir: t.TempDir()}, nil, program, yaml, args)
+	p.AwaitReady()
+	return p
+}
+
+// StartStrictly is Start where the system wakes processes to the microsecond, as it does outside of tests: the broker starts itself anew.
+func StartStrictly(t *testing.T) *Process {
+	t.Helper()
+	p := launch(t, &Process{Dir: t.TempDir(), strict: true}, nil, Binary(t), "", nil)
 	p.AwaitReady()
 	return p
 }
@@ -63,13 +72,13 @@ func StartProgram(t *testing.T, program, yaml string, args ...string) *Process {
 // Launch is Start without waiting, for a broker that may refuse to start.
 func Launch(t *testing.T, yaml string, args ...string) *Process {
 	t.Helper()
-	return launch(t, nil, Binary(t), yaml, args)
+	return launch(t, &Process{Dir: t.TempDir()}, nil, Binary(t), yaml, args)
 }
 
 // LaunchThrough is Launch for any program, by a command that becomes the one behind it, such as "ip netns exec NAME".
 func LaunchThrough(t *testing.T, through []string, program, yaml string, args ...string) *Process {
 	t.Helper()
-	return launch(t, through, program, yaml, args)
+	return launch(t, &Process{Dir: t.TempDir()}, through, program, yaml, args)
 }
 
 // Run starts the broker by a command of a page, which may start it through another program, such as "go run", and waits until it is
@@ -83,9 +92,8 @@ func Run(t *testing.T, cmd *exec.Cmd) *Process {
 	return p
 }
 
-func launch(t *testing.T, through []string, program, yaml string, args []string) *Process {
+func launch(t *testing.T, p *Process, through []string, program, yaml string, args []string) *Process {
 	t.Helper()
-	p := &Process{Dir: t.TempDir()}
 	all := []string{program, "serve", "--amqp", "127.0.0.1:0", "--management", "127.0.0.1:0"}
 	if yaml != "" {
 		p.t = t
@@ -116,7 +124,11 @@ func (p *Process) run(t *testing.T, cmd *exec.Cmd) {
 	}
 	defer func() { _ = stdout.Close() }() // the process has its own copy
 	cmd.Stdout = stdout
-	if err := cmd.Start(); err != nil {
+	start := startRelaxed
+	if p.strict {
+		start = (*exec.Cmd).Start
+	}
+	if err := start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	p.log = stderr
