@@ -132,10 +132,10 @@ func TestModulesDoNotHoldUpOtherChanges(t *testing.T) {
 		nodes, all := beginOn(t, storage, 1)
 		defer closeAll(all)
 		r := all[0]
-		must(t, r.SaveModule("m", nil, bytes.Repeat([]byte("m"), 32*modulePart)))
+		must(t, r.SaveModule("m", nil, bytes.Repeat([]byte("m"), 16*modulePart)))
 		nodes[0].SetLatency(100 * time.Millisecond)
 		written := make(chan error, 1)
-		go func() { written <- r.SaveModule("m", nil, bytes.Repeat([]byte("n"), 32*modulePart)) }()
+		go func() { written <- r.SaveModule("m", nil, bytes.Repeat([]byte("n"), 16*modulePart)) }()
 		time.Sleep(50 * time.Millisecond)
 		for name, change := range map[string]func() error{
 			"vhost":  func() error { _, _, err := r.Place("v", vhost.Metadata{}); return err },

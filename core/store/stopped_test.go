@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
@@ -82,6 +83,7 @@ func letsGo(t *testing.T, c stopping) {
 	}
 	synctest.Wait()
 	turnOver()
+	time.Sleep(time.Second) // the log is trimmed aside
 	if st := j.Stats(); st.LogBytes > rounds*body*3/4 {
 		t.Errorf("of %d bytes, %d are left, of which %d are live", st.Bytes, st.LogBytes, st.Live)
 	}

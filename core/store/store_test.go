@@ -158,7 +158,7 @@ func TestReclaim(t *testing.T) {
 	q, old := k.declare("q"), k.declare("old")
 	body := strings.Repeat("x", 1<<20)
 	k.put(old, "old")
-	const rounds = 120
+	const rounds = 90
 	for range rounds {
 		k.put(q, body)
 		k.take(q)

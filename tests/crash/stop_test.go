@@ -13,7 +13,6 @@ import (
 // A broker that is told to end loses nothing and repeats nothing: whatever clients were answered for, or settled before they
 // closed their channels, is so after the restart.
 func TestStop(t *testing.T) {
-	t.Parallel()
 	l := newLoopOf(t, 1, 4)
 	l.begin()
 	for range l.cycles {
