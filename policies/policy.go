@@ -75,7 +75,6 @@ const (
 	Exchange = "exchange"
 )
 
-// typeSet is a set of types.
 type typeSet uint8
 
 const (
@@ -214,7 +213,6 @@ func (e *ValidationError) Error() string {
 	return "Validation failed\n\n" + strings.Join(e.Lines, "\n") + "\n"
 }
 
-// invalidLine is a ValidationError of one line.
 func invalidLine(line string) error {
 	return &ValidationError{Lines: []string{line}}
 }

@@ -41,7 +41,6 @@ func Arguments() []string {
 	return names
 }
 
-// keyOf returns the key of an argument.
 func keyOf(name string, a *hook.Argument) *keyRule {
 	k := &keyRule{name, *a.Policy}
 	if k.QueueTypes == nil {

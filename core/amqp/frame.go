@@ -146,7 +146,6 @@ func appendMethodHead(dst []byte, channel, class, method uint16) []byte {
 		byte(class>>8), byte(class), byte(method>>8), byte(method))
 }
 
-// endFrame ends the frame that starts at dst[start].
 func endFrame(dst []byte, start int) []byte {
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-frameHead))
 	return append(dst, FrameEnd)

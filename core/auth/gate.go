@@ -79,7 +79,6 @@ type attempt struct {
 	result   result
 }
 
-// result is the result of an attempt.
 type result struct {
 	is    resultKind
 	retry time.Duration // if early: how long to wait
@@ -142,7 +141,6 @@ func (g *gate) decided(a *attempt) bool {
 	return retry > 0
 }
 
-// decide gives an attempt its result.
 func (g *gate) decide(a *attempt, r result) {
 	g.end(a)
 	switch r.is {
@@ -183,7 +181,6 @@ func (g *gate) classify(a *attempt) {
 	g.queues[c].waiting += len(l.checks)
 }
 
-// leave removes a line.
 func (q *queue) leave(l *line) {
 	q.turns = slices.DeleteFunc(q.turns, func(other *line) bool { return other == l })
 	if len(q.turns) == 0 {

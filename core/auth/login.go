@@ -141,7 +141,6 @@ func (s *Store) unready(name string) *Refused {
 	return r
 }
 
-// refuse returns the refusal for a result.
 func (v *result) refuse(name string, from *Origin) *Refused {
 	switch v.is {
 	case early:

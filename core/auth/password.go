@@ -52,7 +52,6 @@ func (s *Store) Hash(password string) (Hash, error) {
 	return s.hash(password, s.iterations)
 }
 
-// hashPublic hashes a public password.
 func (s *Store) hashPublic(password string) (Hash, error) { return s.hash(password, publicIterations) }
 
 // hash hashes a password with the algorithm for new ones; iterations are PBKDF2's.
@@ -135,7 +134,6 @@ func ParseHash(passwordHash, algorithm string) (Hash, error) {
 	return hashOf(Algorithm(algorithm), b)
 }
 
-// hashOf decodes a hash.
 func hashOf(a Algorithm, b []byte) (Hash, error) {
 	if a == PBKDF2 {
 		return derivedHash(b)

@@ -76,7 +76,6 @@ func (f *following) before(name string) *user {
 	return &same
 }
 
-// all yields all users.
 func (f *following) all() iter.Seq2[string, *user] {
 	return func(yield func(string, *user) bool) {
 		for name, u := range f.changed {

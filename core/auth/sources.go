@@ -75,7 +75,6 @@ func (s *sources) mark(kind, text string) mark {
 	return mark(m.Sum(nil))
 }
 
-// class returns the class of a source.
 func (s *sources) class(source mark, now hook.Instant) class {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -123,7 +123,6 @@ func (w *writer) write(b []byte) error {
 	return nil
 }
 
-// begin begins a file.
 func (w *writer) begin(name string, size int64) error {
 	w.sum.Reset()
 	return w.tar.WriteHeader(&tar.Header{

@@ -169,7 +169,6 @@ func (m *management) shutdown(ctx context.Context) {
 	m.serving.Wait()
 }
 
-// manage returns the API of the running broker.
 func (b *Broker) manage(ctx context.Context) (*mgmt.API, error) {
 	o := b.server.Management()
 	c := b.running
@@ -200,7 +199,6 @@ func (b *Broker) manage(ctx context.Context) (*mgmt.API, error) {
 	return a, nil
 }
 
-// listeners returns all listeners of the broker.
 func (b *Broker) listeners() []mgmt.Listener {
 	var all []mgmt.Listener
 	names, addresses := b.amqpListeners(), b.server.Addresses()

@@ -199,7 +199,6 @@ func openStore(ctx context.Context, s setup, o store.Options, opened *atomic.Poi
 	return st, err
 }
 
-// storeOptions returns the options for a store in dir.
 func storeOptions(s setup, dir vfs.FS, rules *policies.Rules) store.Options {
 	return store.Options{
 		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Queues: new(queue.Broker), Chain: s.o.Chain, Rules: rules, Clock: s.o.Clock, Log: s.o.Log,
@@ -342,7 +341,6 @@ func certificateLogin(c *config.Auth) auth.CertificateLogin {
 	return auth.CertificateLogin{Field: certificateFields[c.CertificateLogin], Index: c.CertificateSANIndex}
 }
 
-// hostName returns the name of the machine.
 func hostName() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -79,7 +79,6 @@ func clusterID(founders []wlog.NodeID, seed wlog.NodeID) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// numbersOf returns the numbers of nodes, in order.
 func numbersOf(nodes []peer.Node) []wlog.NodeID {
 	var all []wlog.NodeID
 	for _, n := range nodes {
@@ -88,7 +87,6 @@ func numbersOf(nodes []peer.Node) []wlog.NodeID {
 	return slices.Sorted(slices.Values(all))
 }
 
-// addressesOf returns the addresses of nodes, in order.
 func addressesOf(nodes []peer.Node) []string {
 	var all []string
 	for _, n := range nodes {

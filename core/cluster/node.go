@@ -326,7 +326,6 @@ func (n *Node) Members() []peer.Node {
 	return slices.Clone(n.id.Nodes)
 }
 
-// others returns the other nodes.
 func (n *Node) others() []peer.Node {
 	return slices.DeleteFunc(n.Members(), func(m peer.Node) bool { return m.Address == n.options.Advertise })
 }

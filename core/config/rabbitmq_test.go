@@ -198,7 +198,7 @@ func TestTranslateKnowsAllKeys(t *testing.T) {
 			t.Errorf("%s has no row", key)
 			continue
 		}
-		used[row.pattern] = true
+		used[row.patterns] = true
 	}
 	parts := map[string]bool{"": true}
 	for _, p := range rabbitParts {
@@ -212,14 +212,16 @@ func TestTranslateKnowsAllKeys(t *testing.T) {
 			}
 		}
 		if said != 1 || !parts[row.part] || (row.key == "") != (row.how.convert == nil) {
-			t.Errorf("%s has not one of a key, a part and a reason", row.pattern)
+			t.Errorf("%s has not one of a key, a part and a reason", row.patterns)
 		}
-		l := &rabbitLine{parts: strings.Split(strings.ReplaceAll(row.pattern, "*", "x"), ".")}
-		if first := tr.row(l); first != &rabbitKeys[i] {
-			t.Errorf("%s is never reached, because of %s", row.pattern, first.pattern)
+		for pattern := range strings.FieldsSeq(row.patterns) {
+			l := &rabbitLine{parts: strings.Split(strings.ReplaceAll(pattern, "*", "x"), ".")}
+			if first := tr.row(l); first != &rabbitKeys[i] {
+				t.Errorf("%s is never reached, because of %s", pattern, first.patterns)
+			}
 		}
 		if row.key != "" && defaultsSetting(t, row.key) == nil {
-			t.Errorf("%s: there is no key %s", row.pattern, row.key)
+			t.Errorf("%s: there is no key %s", row.patterns, row.key)
 		}
 	}
 	if len(used) < len(rabbitKeys)/2 {

@@ -100,8 +100,10 @@ func (t *Translation) sort() {
 
 func (t *Translation) row(l *rabbitLine) *rabbitKey {
 	for i := range rabbitKeys {
-		if l.matches(rabbitKeys[i].pattern) {
-			return &rabbitKeys[i]
+		for pattern := range strings.FieldsSeq(rabbitKeys[i].patterns) {
+			if l.matches(pattern) {
+				return &rabbitKeys[i]
+			}
 		}
 	}
 	return nil
@@ -113,8 +115,10 @@ func unknownRabbit(l *rabbitLine) string {
 	}
 	var known []string
 	for _, k := range rabbitKeys {
-		if !strings.ContainsAny(k.pattern, "*$") {
-			known = append(known, k.pattern)
+		for pattern := range strings.FieldsSeq(k.patterns) {
+			if !strings.ContainsAny(pattern, "*$") {
+				known = append(known, pattern)
+			}
 		}
 	}
 	if len(l.key) > 100 {

@@ -115,7 +115,6 @@ type commit struct {
 	refusal   error     // why its operations are not in the entry; nil = they are
 }
 
-// add adds a commit.
 func (g *commitGroup) add(ops []byte, live []Delta, c Completer) {
 	g.commits = append(g.commits, commit{completer: c, off: len(g.entry), freed: len(g.freed)})
 	for _, d := range live {

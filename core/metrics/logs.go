@@ -8,7 +8,6 @@ import (
 // logKinds are the labels of the log of definitions, and of the logs of messages.
 var logKinds = [...]*Labels{label("log", "definitions"), label("log", "messages")}
 
-// logDistributions are the histograms of logs.
 var logDistributions = [...]struct {
 	name, help string
 	value      func(*store.LogStats) *telemetry.Distribution

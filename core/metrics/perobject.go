@@ -112,7 +112,6 @@ func (s *selection) wantsVHost(name string) bool {
 	return s.vhosts == nil || slices.Contains(s.vhosts, name)
 }
 
-// name returns the name of a family in the answer.
 func (s *selection) name(family string) string {
 	if s.everything {
 		return family

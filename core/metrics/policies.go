@@ -43,7 +43,6 @@ func (r *resettable) update(now uint64) float64 {
 
 func (r *resettable) total() float64 { return float64(r.before + r.last) }
 
-// policyCounters are the counters of policies.
 var policyCounters = [...]struct {
 	name, help string
 	shadow     bool // only for policies that are shadows
@@ -62,7 +61,6 @@ var policyCounters = [...]struct {
 	},
 }
 
-// policyGauges are the gauges of policies.
 var policyGauges = [...]struct {
 	name, help string
 	value      func(*Policy) float64

@@ -17,7 +17,6 @@ type text struct {
 	line []byte
 }
 
-// begin begins a family.
 func (t *text) begin(name, help string, k Kind) {
 	t.line = append(append(append(t.line[:0], "# HELP "...), name...), ' ')
 	t.line = append(append(t.line, helpEscapes.Replace(help)...), "\n# TYPE "...)

@@ -91,7 +91,6 @@ func (r *backupRun) describe() any {
 	return append(o, member{"ended", jsonobj.Instant(r.ended)}, member{"error", problem})
 }
 
-// backupHandlers make backups.
 type backupHandlers struct {
 	runs          backups
 	node, version string

@@ -10,7 +10,6 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// binding is a binding of a vhost.
 type binding = definitions.VHostBinding
 
 // toDefault returns the bindings to the default exchange, one for each queue of a vhost.

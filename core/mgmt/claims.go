@@ -25,7 +25,6 @@ type claim struct {
 
 func (c claim) String() string { return c.shard + ":" + strconv.FormatUint(c.term, 10) }
 
-// claims returns the shards in the part.
 func (p *part) claims() (all []claim) {
 	for text := range strings.SplitSeq(p.header.Get(shardsHeader), ",") {
 		shard, term, _ := strings.Cut(text, ":")
@@ -38,7 +37,6 @@ func (p *part) claims() (all []claim) {
 	return all
 }
 
-// claimOf returns the part's claim to a shard.
 func (p *part) claimOf(shard string) (c claim, claimed bool) {
 	all := p.claims()
 	i := slices.IndexFunc(all, func(c claim) bool { return c.shard == shard })

@@ -139,7 +139,6 @@ type nodes struct {
 	patience, silence time.Duration // see send, and passOn
 }
 
-// members returns the nodes of the cluster.
 func (ns *nodes) members() []replicas.Node { return ns.peers.Nodes() }
 
 // others returns the nodes besides this one.
@@ -147,12 +146,10 @@ func (ns *nodes) others() []replicas.Node {
 	return slices.DeleteFunc(slices.Clone(ns.members()), func(n replicas.Node) bool { return ns.isSelf(&n) })
 }
 
-// member returns the node of a name.
 func (ns *nodes) member(name string) (n replicas.Node, ok bool) {
 	return ns.find(func(n *replicas.Node) bool { return n.Name == name })
 }
 
-// memberOf returns the node of a number.
 func (ns *nodes) memberOf(id wlog.NodeID) (n replicas.Node, ok bool) {
 	return ns.find(func(n *replicas.Node) bool { return n.ID == id })
 }
@@ -166,7 +163,6 @@ func (ns *nodes) find(is func(*replicas.Node) bool) (n replicas.Node, ok bool) {
 	return all[i], true
 }
 
-// isSelf reports whether a node is this one.
 func (ns *nodes) isSelf(n *replicas.Node) bool { return n.Name == ns.self }
 
 // knows reports whether there is a vhost, here or at another node.

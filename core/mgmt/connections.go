@@ -29,7 +29,6 @@ func visibleConnections(c *request) []wire.OpenConn {
 	})
 }
 
-// findConnection finds an open connection by its name.
 func findConnection(c *request, name string) (wire.OpenConn, error) {
 	for _, conn := range c.api.AMQP.OpenConns() {
 		if conn.Name() != name {

@@ -9,7 +9,6 @@ import (
 	"github.com/curfewmq/curfew/core/session"
 )
 
-// consumerRef is a consumer of a queue.
 type consumerRef struct {
 	session.ConsumerInfo
 	active bool

@@ -70,7 +70,6 @@ func (g *gathering) addSections(all []definitions.Section) error {
 // stepHeader names the step of an import that another node asks for.
 const stepHeader = "Curfew-Import-Step"
 
-// imported is the scope of an import.
 var imported = together("the registry's owner, then the vhosts' owners", nil, func(c *request, _ *endpoint) error { return c.api.definitions.importAll(c) })
 
 // clusterImport is an import under way.

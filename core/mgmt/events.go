@@ -19,7 +19,6 @@ func (a *API) EndStreams() {
 
 var errNoEvents = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
 
-// eventHandlers show events.
 type eventHandlers struct {
 	ring    *telemetry.Ring // nil = no events are remembered
 	streams *streams.Streams

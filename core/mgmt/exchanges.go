@@ -11,7 +11,6 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// exchangeRef is an exchange of a vhost.
 type exchangeRef struct {
 	vhost *vhost.VHost
 	vhost.Exchange

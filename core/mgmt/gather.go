@@ -222,7 +222,6 @@ func (g *gathering) incomplete(o object) object {
 	return o
 }
 
-// inOrder returns parts in the order of the nodes.
 func (g *gathering) inOrder(parts []part) []part {
 	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(g.api.nodes.seat(x.node.Name), g.api.nodes.seat(y.node.Name)) })
 	return parts

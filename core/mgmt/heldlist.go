@@ -86,7 +86,6 @@ func readHeldQuery(c *request, of *holder) (h heldQuery, err error) {
 	return h, err
 }
 
-// heldPage is a page of held messages.
 type heldPage struct {
 	items    []object
 	total    int         // how many messages are held
@@ -231,7 +230,6 @@ func oneHeld(c *request, h *holder) error {
 	return c.reply(o)
 }
 
-// describe returns a message as an object.
 func (h *holder) describe(q *queue.Queue, m *heldMessage, f *fetching) (object, error) {
 	properties, err := showProperties(m.Props)
 	if err != nil {

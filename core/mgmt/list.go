@@ -233,7 +233,6 @@ func (q *query) pageOf(filtered, total int) (p pageRange, err error) {
 	return p, nil
 }
 
-// object returns the answer with the items of the page.
 func (p *pageRange) object(q *query, items []object) object {
 	return object{
 		{"filtered_count", p.filtered},
@@ -267,7 +266,6 @@ func (l *listing[T]) sort(q *query) {
 	l.items = items
 }
 
-// order returns the order that the query asks for.
 func (l *listing[T]) order(q *query) rows.Order {
 	return rows.Order{Reverse: q.reverse, AbsentLast: len(q.sort) == 1 && slices.Contains(l.timely, q.sort[0])}
 }

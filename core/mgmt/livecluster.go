@@ -67,7 +67,6 @@ func (w *watcher) askLive(q url.Values) (parts []part, missing []string) {
 	return asking.api.nodes.askOthers(asking, &question{merged: true})
 }
 
-// otherNames names the other nodes.
 func (w *watcher) otherNames() (all []string) {
 	for _, n := range w.api.nodes.others() {
 		all = append(all, n.Name)

@@ -39,7 +39,6 @@ var liveColumns = [][]string{
 	{"message_stats", "ack_details", "rate"},
 }
 
-// queuesView is the view of a page of queues.
 type queuesView struct {
 	page, size int
 	name       *pattern.Filter

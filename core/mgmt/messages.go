@@ -352,7 +352,6 @@ func (c *request) mayConnect() error {
 	return nil
 }
 
-// ask calls one method.
 func (c *request) ask(m amqp.Method) error {
 	return c.direct(func(ctx context.Context, d internalClient) error {
 		_, err := d.Call(ctx, m)

@@ -179,7 +179,6 @@ func (a *totals) channelCounters() map[string]session.Counters {
 	return by
 }
 
-// channelCounts returns the counts of channels with RabbitMQ's names.
 func channelCounts(t *session.Counters) []namedCount {
 	h := t.AllDeliveries()
 	return []namedCount{

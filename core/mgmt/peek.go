@@ -199,7 +199,6 @@ func (k *peek) run() (stopped error, err error) {
 	return k.showByDeadline(end)
 }
 
-// full reports whether the page is full.
 func (k *peek) full() bool { return !k.byDeadline && (len(k.shown) >= k.count || k.size >= maxFetched) }
 
 // next looks at the next part of the queue.
@@ -293,7 +292,6 @@ func (k *peek) showByDeadline(end hook.Instant) (stopped error, err error) {
 	return stopped, err
 }
 
-// show shows a message.
 func (k *peek) show(m *queue.Stored) {
 	if k.failed != nil {
 		return
@@ -367,7 +365,6 @@ func (k *peek) findLeaving(q *queue.Queue, from int) {
 	}
 }
 
-// answer returns the page.
 func (k *peek) answer(c *request, stopped error) object {
 	k.nameConsumers(c)
 	list := make([]object, len(k.shown))

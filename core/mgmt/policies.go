@@ -69,7 +69,6 @@ const (
 	appliedEvery = 1024
 )
 
-// policyKey names a policy.
 type policyKey struct {
 	vhost, name string
 	operator    bool

@@ -52,7 +52,6 @@ func sendProfile(c *request, name string) error {
 	return sendSample(c, name)
 }
 
-// sendSample sends the profile of that name.
 func sendSample(c *request, name string) error {
 	switch name {
 	case "profile":

@@ -131,7 +131,6 @@ func nameFilter(turns *pattern.Turns, s string, expression bool) (*pattern.Filte
 	return pattern.Plain(func(name string) bool { return strings.Contains(strings.ToLower(name), s) }), nil
 }
 
-// expressionFilter returns a filter, or the client's error in the expression.
 func expressionFilter(f *pattern.Filter, err error) (*pattern.Filter, error) {
 	if err != nil {
 		return nil, badRequest("%v", err)

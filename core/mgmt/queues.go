@@ -16,7 +16,6 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// queueRef is a queue of a vhost.
 type queueRef struct {
 	vhost   *vhost.VHost
 	mailbox *queue.Mailbox

@@ -241,7 +241,6 @@ func describeFailures(n *[queue.RedriveFailures]int) object {
 	return o
 }
 
-// describeRedrive returns a redrive and its progress.
 func describeRedrive(j *vhost.RedriveJob) object {
 	s, targets := j.Status()
 	r := &j.Request

@@ -161,7 +161,6 @@ func (c *request) done(err error) error {
 	return err
 }
 
-// refuse answers a request with an error.
 func (c *request) refuse(err error) {
 	f := c.failureOf(err)
 	if f == nil {

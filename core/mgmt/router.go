@@ -153,7 +153,6 @@ func (r *route) endpoint(method string) *endpoint {
 	return &r.endpoints[i]
 }
 
-// allow returns the header Allow.
 func (r *route) allow() string {
 	var methods []string
 	for _, e := range r.endpoints {

@@ -106,7 +106,6 @@ func (s *simulated) choose(r Rehearsal) error {
 	return nil
 }
 
-// describe returns the course of a simulation.
 func (s *simulated) describe(played *simulation.Result, r Rehearsal) object {
 	timeline := []object{}
 	for i := range played.Events {
@@ -328,7 +327,6 @@ func (s *simulated) find(c *request, name string) error {
 	})
 }
 
-// readMessage reads the message.
 func (s *simulated) readMessage(r *jsonobj.Reader) {
 	o := r.Object("message")
 	o.Only("exchange", "routing_key", "properties", "payload", "payload_encoding", "payload_bytes")
@@ -450,7 +448,6 @@ func (s *simulated) readSteps(r *jsonobj.Reader) {
 	}
 }
 
-// joined lists words.
 func joined[S ~string](words []S) string {
 	all := make([]string, len(words))
 	for i, w := range words {

@@ -63,7 +63,6 @@ func (ns *nodes) ownPart(without []string) part {
 	return p
 }
 
-// has reports whether the part is of a shard.
 func (p *part) has(shard string) bool {
 	_, claimed := p.claimOf(shard)
 	return claimed

@@ -64,7 +64,6 @@ func (o *outbox) wrote(bytes int) {
 	o.bytes -= bytes
 }
 
-// connected opens the outbox.
 func (o *outbox) connected() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -137,7 +137,6 @@ func (x *numbering[D]) remove(b *binding[D], more bool) {
 	}
 }
 
-// take gives d a number.
 func (x *numbering[D]) take(d D) hook.Destination {
 	if last := len(x.free) - 1; last >= 0 {
 		n := x.free[last]

@@ -57,7 +57,6 @@ type consumers struct {
 // understandCancel reports whether the client understands basic.cancel.
 func (s *consumers) understandCancel() bool { return s.notified }
 
-// lookUp returns the consumer with a tag.
 func (s *consumers) lookUp(tag string) (cs *consumer, ok bool) {
 	o := s.out.lock()
 	defer o.mu.Unlock()
@@ -68,7 +67,6 @@ func (s *consumers) lookUp(tag string) (cs *consumer, ok bool) {
 // has reports whether the channel has the consumer. The caller holds out's lock.
 func (s *consumers) has(cs *consumer) bool { return s.byTag[cs.Tag] == cs }
 
-// add adds a consumer.
 func (s *consumers) add(cs *consumer) {
 	o := s.out.lock()
 	defer o.mu.Unlock()
@@ -192,7 +190,6 @@ func (s *consumers) releaseCancels() {
 	s.holding, s.held = false, nil
 }
 
-// consume handles basic.consume.
 func (d *deliveries) consume(m *amqp.BasicConsume) error {
 	if err := d.consumers.checkLimit(m.ConsumerTag, d.srv.Consumers); err != nil {
 		return err

@@ -79,7 +79,6 @@ func (c *Conn) openChannel(f amqp.Frame) error {
 	return nil
 }
 
-// addChannel adds an open channel.
 func (c *Conn) addChannel(ch *channel) {
 	c.srv.churn.ChannelsOpened.Add(1)
 	c.channels.add(ch)

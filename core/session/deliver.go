@@ -148,7 +148,6 @@ func (cs *consumer) Cancelled(*queue.Consumer) {
 	d.consumers.cancelled(cs)
 }
 
-// get handles basic.get.
 func (d *deliveries) get(m *amqp.BasicGet) error {
 	name, err := d.topology.permittedQueue(auth.Read, m.Queue)
 	if err != nil {

@@ -206,13 +206,11 @@ type observer struct {
 	watching bool   // messages are traced, or copied to the firehose, in this round
 }
 
-// begin begins a round.
 func (o *observer) begin() { o.watching = o.srv.spans != nil || o.copies() }
 
 // watches reports whether messages are traced, or copied to the firehose.
 func (o *observer) watches() bool { return o.watching }
 
-// traces reports whether tracing is on.
 func (o *observer) traces() bool { return o.srv.spans != nil }
 
 // skipCount returns how many messages a new channel skips before it samples one.

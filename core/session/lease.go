@@ -48,7 +48,6 @@ func runOf(it deadline.Item) run {
 	return run{hook.Instant(it.At), first, first + it.Slot&maxRun}
 }
 
-// add adds leases for the n tags from first on.
 func (l *leases) add(end hook.Instant, first uint64, n int) {
 	for n > 0 {
 		k := min(n, maxRun)
@@ -58,7 +57,6 @@ func (l *leases) add(end hook.Instant, first uint64, n int) {
 	}
 }
 
-// ends reports whether the lease of a tag ends at the instant at.
 func (l *leases) ends(tag uint64, at hook.Instant) bool {
 	end, ok := l.extended[tag]
 	return !ok || end == at

@@ -90,5 +90,4 @@ func (a *access) version() uint64 { return a.users.Version() }
 // required tag can be removed at any time.
 func (a *access) impersonates() bool { return a.users.HasTag(a.user, "impersonator") }
 
-// name returns the user's name.
 func (a *access) name() string { return a.user }

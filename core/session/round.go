@@ -40,7 +40,6 @@ func (r *round) begin(now hook.Instant, block *block.Block) {
 	r.now, r.block, r.consumersCaughtUp, r.logCaughtUp, r.copies = now, block, nil, nil, 0
 }
 
-// tick begins a Tick.
 func (r *round) tick(now hook.Instant) { r.now = now }
 
 // end hands over everything that the Feed has collected.
@@ -52,7 +51,6 @@ func (r *round) end() {
 // full reports whether the Feed has taken as many messages as it may.
 func (r *round) full() bool { return r.copies >= maxCopies }
 
-// instant returns the time of the round.
 func (r *round) instant() hook.Instant { return r.now }
 
 // body returns the block that the bytes of the current Feed lie in.
@@ -85,10 +83,8 @@ func (r *round) copied(queues []*queue.Mailbox, m *queue.Message, refs *blockRef
 	r.outbox.add(queues, nil, nil, m, refs)
 }
 
-// settle adds a settlement.
 func (r *round) settle(kind queue.SettleKind, ack queue.PendingAck) { r.acks.addOne(kind, ack) }
 
-// settleAll adds settlements.
 func (r *round) settleAll(kind queue.SettleKind, acks []taggedAck) { r.acks.add(kind, acks) }
 
 // raised lists a credit that may let stalled consumers continue.

@@ -89,7 +89,6 @@ func (p *routeCache) find(exchange, key []byte) *cachedRoute {
 	return p.entries[routeKey{string(exchange), string(key)}]
 }
 
-// add adds a route.
 func (p *routeCache) add(exchange, key string) *cachedRoute {
 	if full := p.full(); !full && len(p.entries) >= p.pruneAbove || full && p.replaced >= pruneReplaced {
 		p.prune()
@@ -179,7 +178,6 @@ type plans struct {
 // subject returns the message to ask about, for the caller to fill and to reset.
 func (a *plans) subject() *parts.Message { return &a.message }
 
-// holds reports whether an exchange holds the message.
 func (a *plans) holds(s *queue.Schedule, m *parts.Message) bool { return a.planner.Holds(s, m) }
 
 // resolve finds the queues for the current message.

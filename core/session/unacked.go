@@ -110,7 +110,6 @@ func (u *unacked) search(tag uint64) (int, bool) {
 	return slices.BinarySearchFunc(u.old, tag, func(t taggedAck, tag uint64) int { return cmp.Compare(t.tag, tag) })
 }
 
-// take removes a pending ack.
 func (u *unacked) take(tag uint64) (ack queue.PendingAck, ok bool) {
 	p := u.find(tag)
 	if p == nil {

@@ -151,12 +151,10 @@ func (a *alarms) clear(number uint32) {
 	}
 }
 
-// The names of alarms.
 const diskAlarm = "disk"
 
 func shardAlarm(n uint32) string { return fmt.Sprintf("shard %d", n) }
 
-// names lists the alarms.
 func (a *alarms) names() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -30,7 +30,6 @@ type fold struct {
 	rewrites rewrites
 }
 
-// foldScope is the result of a fold for one scope.
 type foldScope struct {
 	state applier            // nil = definitions are only counted
 	vhost *vhost.Definitions // the state, if the scope is a vhost; else nil
@@ -62,7 +61,6 @@ func (f *fold) entry(extent uint32, at wlog.Index, entry []byte) error {
 	return nil
 }
 
-// read reads the next definition.
 func (f *fold) read(extent uint32, d *definition.Definition) error {
 	if d.Op == opRewrite {
 		return f.readPart(extent, d)
@@ -165,7 +163,6 @@ func (f *fold) readPart(extent uint32, d *definition.Definition) error {
 	return nil
 }
 
-// apply applies a definition of a scope.
 func (f *fold) apply(of scope, d *definition.Definition) error {
 	if d.Op == opNumbers {
 		last, _ := d.Fields.Lookup(fieldLast)
@@ -215,7 +212,6 @@ func (f *fold) err() (all error) {
 	return all
 }
 
-// vhosts yields the vhosts.
 func (f *fold) vhosts(yield func(name string, s *foldScope) bool) {
 	for of, s := range f.scopes {
 		if s.vhost != nil && !yield(of.vhost, s) {

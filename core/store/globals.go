@@ -222,7 +222,6 @@ func (g *globals) compact() {
 	}
 }
 
-// definitions yields the definitions of all parameters.
 func (v globalValues) definitions(yield func(amqp.Table) bool) {
 	more := yield(definition.New(opNoGlobals))
 	for name, value := range v {

@@ -24,14 +24,12 @@ type importSource struct {
 	shards   uint64       // number of shards, if each numbers its queues by itself; 0 = the numbers are unique in all shards together
 }
 
-// sourceVHost is a vhost of a source.
 type sourceVHost struct {
 	metadata    vhost.Metadata
 	state       *vhost.Definitions // nil = the vhost is placed in a shard, and was not made there yet
 	definitions []byte             // those in force, as they were written
 }
 
-// readSource reads all definitions.
 func readSource(ctx context.Context, from *seg.Reader) (*importSource, error) {
 	version, err := from.Version()
 	if err != nil {

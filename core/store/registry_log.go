@@ -105,7 +105,6 @@ func (l *registryLog) owner() *registryOwner {
 	return l.own
 }
 
-// begin begins a term.
 func (l *registryLog) begin(own *registryOwner, usage *registryUsage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

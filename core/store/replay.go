@@ -75,7 +75,6 @@ func (f *shardFold) add(log *definitionLog, state applier) *foldScope {
 	return s
 }
 
-// begin begins a vhost.
 func (f *shardFold) begin(of scope) *foldScope {
 	if of.kind != scopeVHost {
 		return nil

@@ -27,7 +27,6 @@ const (
 	fieldDefinitions = "definitions"
 )
 
-// part is a part of a rewrite.
 type part struct {
 	of          scope
 	first, last bool

@@ -47,7 +47,6 @@ func (s *shard) newStorage() *queue.Storage {
 // numberGiven records that a number was given to a queue.
 func (s *shard) numberGiven(n uint64) { s.lastNumber.Store(max(s.lastNumber.Load(), n)) }
 
-// storage returns the storage of the queue with a number.
 func (s *shard) storage(id uint64) *queue.Storage {
 	return &queue.Storage{Journal: s, ID: id, Shard: s.number}
 }

@@ -331,5 +331,4 @@ func (s *Store) endQueues() (d dropped) {
 	return d
 }
 
-// errorOf adds the shard to an error.
 func errorOf(shard uint32, err error) error { return fmt.Errorf("shard %d: %w", shard, err) }

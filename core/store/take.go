@@ -154,7 +154,6 @@ type noState struct{}
 
 func (noState) Apply(d *definition.Definition) error { return d.Unknown() }
 
-// entry replays an entry.
 func (r *takeover) entry(extent uint32, at wlog.Index, entry []byte) (err error) {
 	r.progress.count(entry)
 	for len(entry) > 0 && err == nil {

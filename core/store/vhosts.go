@@ -12,7 +12,6 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// vhosts is the table of vhosts.
 type vhosts struct {
 	mu  sync.RWMutex // guards all
 	all map[string]vhostEntry
@@ -67,7 +66,6 @@ func (s *vhosts) withdraw(t vhostEntry) {
 	}
 }
 
-// list lists the vhosts by name.
 func (s *vhosts) list() []vhostEntry {
 	s.mu.RLock()
 	all := slices.Collect(maps.Values(s.all))

@@ -96,7 +96,6 @@ var digits = [256]byte{
 	'a': 11, 'b': 12, 'c': 13, 'd': 14, 'e': 15, 'f': 16,
 }
 
-// newSpanID returns a random span ID.
 func newSpanID() (id trace.SpanID) {
 	for !id.IsValid() {
 		binary.BigEndian.PutUint64(id[:], rand.Uint64())

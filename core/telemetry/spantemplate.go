@@ -54,7 +54,6 @@ const (
 	keyHeadSize = keySizesAt + 2*keyParts
 )
 
-// append appends the encoded key.
 func (c *templateKey) append(b []byte) []byte {
 	var bits byte
 	if c.injected {

@@ -100,7 +100,6 @@ func exchangeName(name string) string {
 	return name
 }
 
-// milliseconds returns a duration for attributes.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // instant returns a point in time for attributes.

@@ -68,7 +68,6 @@ type QueueRef struct {
 	Schedule bool   // it is an exchange
 }
 
-// kind returns the label for the kind of q.
 func (q *QueueRef) kind() string {
 	if q.Schedule {
 		return OfExchanges

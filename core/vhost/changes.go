@@ -203,7 +203,6 @@ func (c *changes) check() error {
 	return nil
 }
 
-// isLogged reports whether changes of an exchange are logged.
 func (c *changes) isLogged(x *exchange) bool { return c.durable() && x.Durable }
 
 // isBindingLogged reports whether changes of a binding are logged: both ends must be durable.

@@ -180,7 +180,6 @@ func (ps *Parameters) planClear(k parameterKey, existed *bool) (apply func(), er
 	}, nil
 }
 
-// restore sets all parameters.
 func (ps *Parameters) restore(values map[parameterKey]json.RawMessage) {
 	ps.values = values
 	ps.applyLimits()
@@ -340,5 +339,4 @@ func parseLimit(name string, raw []byte) (hook.Limit, error) {
 	return hook.LimitOf(*n), nil
 }
 
-// reached reports whether n is at or above the limit.
 func reached(l hook.Limit, n int) bool { return l.Set() && int64(n) >= l.N() }

@@ -178,7 +178,6 @@ func (x *exchange) applyPolicies(s *policies.Set) {
 	x.alternate, x.hasAlternate = alternate.(string)
 }
 
-// policyKinds are both kinds of policies.
 var policyKinds = []policies.Kind{policies.User, policies.Operator}
 
 // maxWarned is the most policies, and the most keys of each, that the warnings of a start name.

@@ -18,7 +18,6 @@ type profile struct {
 	checked   bool     // the arguments were checked; arguments of restored queues are not
 }
 
-// profileKey identifies a profile.
 type profileKey struct {
 	args     string // encoded
 	policies policies.Applied

@@ -243,7 +243,6 @@ func (qs *queues) Churn() Churn { return qs.churn.read() }
 // churnCounters is Churn while it grows.
 type churnCounters struct{ declared, created, deleted atomic.Uint64 }
 
-// read returns the counts.
 func (c *churnCounters) read() Churn {
 	return Churn{c.declared.Load(), c.created.Load(), c.deleted.Load()}
 }

@@ -190,7 +190,6 @@ func (c *redriveChoice) remembered(exchange string, key, shownExchange, shownKey
 	return c.targets[string(c.key)]
 }
 
-// remember remembers a target by c.key.
 func (c *redriveChoice) remember(t *redriveTarget) {
 	if len(c.targets) >= maxRedriveTargets {
 		clear(c.targets)

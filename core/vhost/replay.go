@@ -38,7 +38,6 @@ type definedExchange struct {
 // noteUnbound notes that the exchange has lost a binding.
 func (x *definedExchange) noteUnbound() { x.unbound = x.unbound || x.table.Len() == 0 }
 
-// definedDestination is the destination of a binding.
 type definedDestination struct {
 	name       string
 	isExchange bool

@@ -130,7 +130,6 @@ var routings = sync.Pool{New: func() any {
 	return r
 }}
 
-// readHeaders returns the headers, for headers exchanges.
 func (r *routing) readHeaders() amqp.RawTable {
 	r.prepare()
 	return amqp.RawTable(r.publishing.Part(hook.PartHeaders)) // which notes that they were read

@@ -33,7 +33,6 @@ func (x *exchange) storage() *queue.Storage {
 	return x.schedule.mailbox.Config().Storage
 }
 
-// holds reports whether the exchange holds messages.
 func (x *exchange) holds() bool { return x.schedule != nil && x.schedule.Held() > 0 }
 
 // keeps reports whether the exchange holds messages, or has released some that have not arrived durably.

@@ -24,7 +24,6 @@ func NewValidator(c *chain.Chain) *Validator {
 	return &Validator{c, sortArguments(slices.Concat(coreArguments, c.Arguments()))}
 }
 
-// rulesOf returns the rules of a vhost.
 func (c *Validator) rulesOf(vhost string) rules { return rules{vhost, c.chain, c.arguments} }
 
 // Queue checks the declaration of a queue with a name.

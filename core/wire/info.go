@@ -115,7 +115,6 @@ const (
 	reasons
 )
 
-// blockedCounts counts connections by reason.
 type blockedCounts [reasons]atomic.Int64
 
 func (b *blockedCounts) add(why [reasons]bool, n int64) {

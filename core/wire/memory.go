@@ -23,7 +23,6 @@ type memoryMonitor struct {
 	raised  chan struct{}                 // closed when the alarm is raised next; nil = no publisher has asked for it
 }
 
-// memoryAlarm is the name of the alarm.
 const memoryAlarm = "memory"
 
 // memoryInterval is the time between checks while the alarm is on.

@@ -72,7 +72,6 @@ func (s *relays) leave(c *conn) {
 	}
 }
 
-// all returns the relayed connections.
 func (s *relays) all() (all []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

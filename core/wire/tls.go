@@ -93,7 +93,6 @@ func (c *Certificates) readAuthorities(into *certified) error {
 	return nil
 }
 
-// add adds a file.
 func (c *certified) add(key, path string, content []byte) error {
 	f, err := certfile.Parse(key, path, content)
 	if err == nil {

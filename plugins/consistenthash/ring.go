@@ -62,7 +62,6 @@ func (c cell) owner() int32 { return max(c.node, ^c.node) }
 
 func (c cell) empty() bool { return c.node < 0 }
 
-// add adds a point.
 func (r *ring) add(p uint32, node int32, before order) {
 	if 4*(r.count+1) > maxFull*r.size() {
 		r.resize(max(minCells, 2*r.size()), before)

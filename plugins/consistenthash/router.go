@@ -41,7 +41,6 @@ type router struct {
 	used  []uint8 // the strengths of the rings that have points
 }
 
-// node is a destination.
 type node struct {
 	name    uint64 // hash of its name
 	dest    hook.Destination

@@ -76,7 +76,6 @@ func (c *cache) reserve(now hook.Instant) bool {
 	return true
 }
 
-// forget removes a key.
 func (c *cache) forget(k key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

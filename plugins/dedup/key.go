@@ -12,7 +12,6 @@ import (
 // key represents the value of a deduplication header by 128 bits of hash, with seeds that are secret to the process.
 type key struct{ high, low uint64 }
 
-// seeds are the seeds of all keys.
 type seeds [2]maphash.Seed
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }

@@ -132,7 +132,6 @@ func millisOf(v any) (ms int64, ok bool) {
 func tooLow(ms int64) string  { return "{value_negative," + strconv.FormatInt(ms, 10) + "}" }
 func tooHigh(ms int64) string { return "{value_too_large," + strconv.FormatInt(ms, 10) + "}" }
 
-// headerError is the error for the value of a header.
 type headerError struct{ name, term, expected string }
 
 func (e *headerError) Error() string {

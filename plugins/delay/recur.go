@@ -85,7 +85,6 @@ func (s *scheduler) readPoints(m *hook.Publishing, r *recurrence, longest int64)
 
 var utc = []byte("UTC")
 
-// readText reads a header that is a string.
 func readText(m *hook.Publishing, header string) (text []byte, ok bool, err error) {
 	if text, ok = m.HeaderText(header); ok {
 		return text, true, nil

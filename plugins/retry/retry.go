@@ -180,7 +180,6 @@ func multiplier(v any) (m float64, ok bool) {
 // lookup finds a setting in the same declaration or policy.
 type lookup = func(key string) (any, bool)
 
-// argument returns the lookup for a declaration.
 func argument(all hook.Args) lookup {
 	return func(key string) (any, bool) { return all.Lookup("x-" + key) }
 }

@@ -61,7 +61,6 @@ func (b *breaker) close() {
 	clear(b.recent[:])
 }
 
-// reset closes the breaker.
 func (b *breaker) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

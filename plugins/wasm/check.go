@@ -172,7 +172,6 @@ func checkWASI(i meter.Import) error {
 	return nil
 }
 
-// isType reports whether t is a function with that signature.
 func isType(t meter.Type, want abi.Signature) bool {
 	same := func(a []meter.ValueType, b []abi.Value) bool {
 		return slices.EqualFunc(a, b, func(x meter.ValueType, y abi.Value) bool { return byte(x) == byte(y) })

@@ -16,7 +16,6 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// kind is a kind of failure.
 type kind uint8
 
 const (
@@ -150,7 +149,6 @@ func (r *report) allows(now hook.Instant, l slog.Level) (missed int, ok bool) {
 	return r.guests.allows(now)
 }
 
-// failed logs a failure.
 func (r *report) failed(now hook.Instant, digest string, f *failure) {
 	if r.trial {
 		return

@@ -23,7 +23,6 @@ type verdict struct {
 	latest int64 // the latest allowed value of hold
 }
 
-// readAnswer reads the verdict at the start of b.
 func readAnswer(b []byte) verdict {
 	_ = b[abi.VerdictSize-1]
 	le := binary.LittleEndian

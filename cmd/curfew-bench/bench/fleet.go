@@ -98,7 +98,6 @@ func (f *fleet) start(fn func() error) {
 	})
 }
 
-// publish starts a publisher.
 func (f *fleet) publish(p *publisher) {
 	f.publishing.Add(1)
 	f.start(func() error {

@@ -87,7 +87,6 @@ func (l *load) publishTo(queues ...string) error {
 	return nil
 }
 
-// publisher adds publisher i.
 func (l *load) publisher(i int64, c content) (*publisher, error) {
 	p, err := l.f.publisher(c, l.o.confirm)
 	if err != nil {

@@ -57,7 +57,6 @@ func candidateOf(m *mgmt.Module) (*wasm.Candidate, error) {
 	return &wasm.Candidate{Name: m.Name, Module: m.Module, Options: o, Beside: m.Shadow}, nil
 }
 
-// replace replaces the host by the rehearsal.
 func (r *rehearsal) replace(host *wasm.Host) func(hook.Plugin) hook.Plugin {
 	return func(p hook.Plugin) hook.Plugin {
 		if host != nil && p == hook.Plugin(host) {

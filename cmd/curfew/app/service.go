@@ -100,7 +100,6 @@ func (s *service) start(ctx context.Context) error {
 	return nil
 }
 
-// options returns the options for the broker.
 func (s *service) options(ctx context.Context) (o broker.Options, err error) {
 	var d description
 	d.readCommit()

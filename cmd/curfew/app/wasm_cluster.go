@@ -24,7 +24,6 @@ func (c clusterModules) registry() *store.Registry {
 	return nil
 }
 
-// moduleOptions are the options of a module in the registry.
 type moduleOptions struct {
 	wasm.Options
 	// Recompute is not stored by a single broker for its next start. Here other nodes have to act on it.

@@ -172,7 +172,6 @@ func (c *call) alone(name, except string) (err error) {
 	return err
 }
 
-// writing writes a backup.
 type writing func(to io.Writer) (*backup.Manifest, error)
 
 // compressed makes a backup and compresses it.

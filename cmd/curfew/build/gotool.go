@@ -88,7 +88,6 @@ func (t *goTool) decode(into any, args ...string) error {
 	return nil
 }
 
-// moduleIn returns the path of the module in a folder.
 func (t *goTool) moduleIn(folder string) (path string, err error) {
 	file := filepath.Join(folder, "go.mod")
 	if _, err := os.Stat(file); err != nil {

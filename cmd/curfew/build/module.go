@@ -16,7 +16,6 @@ import (
 // appFolder is where the program is in curfew's module.
 const appFolder = "/cmd/curfew/app"
 
-// mainPath is the path of the main module.
 const mainPath = "curfew"
 
 // mainModule is the module that is compiled.

@@ -163,7 +163,6 @@ func each(objects []object) iter.Seq2[object, error] {
 	}
 }
 
-// print writes a table.
 func (c *call) print(t table) error { return c.out.table(c.program.Stdout, t) }
 
 // cell is a value in a table, both as the text that rabbitmqctl prints and as JSON.

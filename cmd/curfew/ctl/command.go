@@ -40,7 +40,6 @@ func (c *command) action(operands []string) *command {
 	return c
 }
 
-// actionNames lists the actions of a command.
 func (c *command) actionNames() string {
 	names := make([]string, len(c.actions))
 	for i := range c.actions {

@@ -37,7 +37,6 @@ func general() []option {
 	}...)
 }
 
-// commandLine is a parsed command line.
 type commandLine struct {
 	words    []string // as typed
 	command  *command // nil = the command line names none

@@ -222,7 +222,6 @@ func (s *drainState) lost(err error) error {
 	return &failure{f.status, fmt.Sprintf("Error:\nthe broker ended before it was drained, with %s left\n\n%s", counted(s.Left.Messages, "message"), f.text)}
 }
 
-// progress returns a line with the progress of a drain.
 func (s *drainState) progress() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s left", counted(s.Left.Messages, "message"))

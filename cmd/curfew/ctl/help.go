@@ -83,7 +83,6 @@ Use '%s help <command>' to learn more about a command.
 	return b.String()
 }
 
-// page explains a command.
 func (p *Program) page(c *command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage\n\n%s\n\nThe command %s.\n", p.usage(c), c.about)

@@ -63,7 +63,6 @@ func checkRedrive(c *call) error {
 	return err
 }
 
-// redriveBody returns the body of the request.
 func redriveBody(c *call) (map[string]any, error) {
 	to, err := redriveTo(c)
 	if err != nil {
@@ -314,7 +313,6 @@ func share(r object) int {
 	return int(min(max((total-r.number("remaining"))*100/total, 0), 100))
 }
 
-// end ends the line of the progress.
 func (p *progress) end() {
 	if p.bar && !p.last.IsZero() {
 		fmt.Fprintln(p.out)

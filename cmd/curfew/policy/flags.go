@@ -68,7 +68,6 @@ func (f *flags) text(name string) string { return f.Lookup(name).Value.String() 
 
 func (f *flags) yes(name string) bool { return f.text(name) == "true" }
 
-// given reports whether a flag was given.
 func (f *flags) given(name string) (found bool) {
 	f.Visit(func(g *flag.Flag) { found = found || g.Name == name })
 	return found
@@ -144,7 +143,6 @@ func readConfig(text string) (json.RawMessage, error) {
 	return b, nil
 }
 
-// readFile reads a file of at most most bytes.
 func readFile(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {

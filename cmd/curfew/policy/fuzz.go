@@ -42,7 +42,6 @@ func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
 	return nil
 }
 
-// callback is a hook for messages.
 type callback = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
 // barrage is one hook and the way to call it.
@@ -149,7 +148,6 @@ func (z *fuzzer) idleness(l *lab, q *queue, hs *hook.Hooks, times int) error {
 	return l.failed()
 }
 
-// queue returns a random queue.
 func (z *fuzzer) queue() *queue {
 	q := newQueue()
 	q.settings = map[string]any{

@@ -76,7 +76,6 @@ func settle(c *config.Telemetry) (settings, error) {
 	return s, once(wrong[:]...)
 }
 
-// badVariable returns an error about a variable.
 func badVariable(name, problem, accepted string) error {
 	return fmt.Errorf("%s: %q %s; accepted: %s", name, config.WithoutLogin(os.Getenv(name)), problem, accepted)
 }
@@ -176,7 +175,6 @@ func (s signal) variable(name string) string {
 	return "OTEL_EXPORTER_OTLP_" + name
 }
 
-// export returns the destination of the signal.
 func (s signal) export(c *config.Telemetry, to config.Exporter, disabled bool) (export, error) {
 	e := export{to: to, endpoint: c.OTLP.Endpoint, insecure: c.OTLP.Insecure, protocol: c.OTLP.Protocol}
 	var err error

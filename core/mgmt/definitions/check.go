@@ -23,7 +23,6 @@ type checker struct {
 	planned   map[entity]bool           // planned queues
 }
 
-// entity is a name in a vhost.
 type entity struct{ vhost, name string }
 
 // check refuses a plan that has problems or cannot be applied, and names all reasons. It removes bindings from the plan whose source or

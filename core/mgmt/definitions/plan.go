@@ -34,7 +34,6 @@ type plan struct {
 	unread map[unreadName]bool // refused vhosts and users, so that definitions that belong to them are not refused, too
 }
 
-// unreadName is a name in a section of the file.
 type unreadName struct{ section, name string }
 
 type plannedPolicy struct {

@@ -149,7 +149,6 @@ func Counts(b []byte, in string) (jsonobj.Object, error) {
 	return counts, nil
 }
 
-// readFile reads the JSON of a file.
 func readFile(b []byte) (*reader, error) {
 	r := jsonobj.Read(b, nil)
 	if errors.Is(r.Err(), jsonobj.ErrNotJSON) {
@@ -188,7 +187,6 @@ func filtered[T any](all []scoped[T], in func(vhost string) bool) []scoped[T] {
 	return slices.DeleteFunc(all, func(s scoped[T]) bool { return !in(s.vhost) })
 }
 
-// applyRegistry creates the definitions for the registry.
 func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outcome, err error) {
 	if err := p.problems.all(); err != nil {
 		return o, err

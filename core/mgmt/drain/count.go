@@ -30,7 +30,6 @@ func (p *place) left() int {
 	return p.Ready + p.Unacked
 }
 
-// messages returns the number of all messages.
 func (p *place) messages() int { return p.Ready + p.Unacked + p.Held + p.Discarded }
 
 // kept returns how many messages remain in the drained broker and survive its stop.

@@ -15,7 +15,6 @@ type (
 	member = jsonobj.Member
 )
 
-// describe returns an event as an object.
 func describe(e *telemetry.Event) object {
 	o := object{{"id", e.Seq}, {"kind", e.Kind.String()}, {"time", jsonobj.Instant(e.At)}}
 	switch {

@@ -233,7 +233,6 @@ func (s *Stream) pause(beat <-chan time.Time) bool {
 	return s.wait(s.collect())
 }
 
-// wait waits, and reports whether the stream goes on.
 func (s *Stream) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

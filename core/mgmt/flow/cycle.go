@@ -64,7 +64,6 @@ func cycles(edges []Edge, nodes map[string]*Node) []Cycle {
 	return all
 }
 
-// add adds an edge within a cycle.
 func (c *Cycle) add(e *Edge, from *Node) {
 	c.Rejected = c.Rejected || e.Reason == hook.ReasonRejected
 	c.Slowed = c.Slowed || e.Reason == hook.ReasonExpired || e.Holder != "" || from != nil && from.Held > 0

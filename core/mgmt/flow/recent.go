@@ -81,7 +81,6 @@ func (r *Recent) add(e *telemetry.Event) {
 	o.keys[string(key)]++
 }
 
-// of returns the observations of a queue.
 func (r *Recent) of(vhost, queue string) []*observation { return r.queues[place{vhost, queue}] }
 
 func find(all []*observation, r hook.Reason, t *hook.Target) *observation {

@@ -54,7 +54,6 @@ func Listen(l net.Listener, o Options) net.Listener {
 	return p
 }
 
-// listener is the listener of [Listen].
 type listener struct {
 	net.Listener
 	Options
@@ -69,7 +68,6 @@ type listener struct {
 	logged  time.Time
 }
 
-// accepted is a result of Accept.
 type accepted struct {
 	socket net.Conn
 	err    error

@@ -72,7 +72,6 @@ func (s *Storage) stream(shard uint32) *stream {
 	return st
 }
 
-// next returns the index of the next entry.
 func (st *stream) next() wlog.Index { return st.first + wlog.Index(len(st.entries)) }
 
 func (st *stream) add(h *wlog.Header, body []byte) wlog.Index {

@@ -97,7 +97,6 @@ func (d *disk) begin(ctx context.Context, voters []uint64) error {
 	return nil
 }
 
-// last returns the position of the last entry.
 func (d *disk) last() position {
 	if n := len(d.entries); n > 0 {
 		return position{d.base.index + uint64(n), d.entries[n-1].term}

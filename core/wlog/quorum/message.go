@@ -58,7 +58,6 @@ func spaceOf(b []byte) space {
 
 const commitAt = 3 + 3*8 // in the end of a message
 
-// encode returns the bytes of a message.
 func encode(m *raftpb.Message) []byte {
 	b := make([]byte, 0, encodedSize(m))
 	if s := m.GetSnapshot(); m.GetType() == raftpb.MsgSnap {

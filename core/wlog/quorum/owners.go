@@ -48,7 +48,6 @@ func (l *listener) rouse() {
 	}
 }
 
-// of returns the ownership of a shard.
 func (o *owners) of(shard uint32) wlog.Ownership {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// shardLog is an owned shard.
 type shardLog struct {
 	*storage
 	state     logState

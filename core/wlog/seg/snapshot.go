@@ -110,7 +110,6 @@ func (e *Engine) Snapshot() (*Snapshot, error) {
 	return s, nil
 }
 
-// open returns the logs of all shards, in order.
 func (e *Engine) open() (logs []*shardLog, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

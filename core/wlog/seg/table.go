@@ -145,7 +145,6 @@ func (l *shardLog) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte)
 	return g.read(p, pos+wlog.HeaderSize+int64(off))
 }
 
-// bodySize returns the size of the entry at an index.
 func (g *segment) bodySize(at wlog.Index, shard uint32) (int, error) {
 	_, off := locate(at)
 	if off+wlog.HeaderSize > g.size {

@@ -33,7 +33,6 @@ func (r *reader) byte() byte {
 	return c
 }
 
-// skip skips n bytes.
 func (r *reader) skip(n int) {
 	if n < 0 || n > r.end-r.pos {
 		r.failf(r.pos, "%d bytes are announced where there are %d", n, r.end-r.pos)
