@@ -43,7 +43,7 @@ type essentials struct {
 	zeroTTL        bool // messages entered in this turn that may be delivered in this turn only
 }
 
-// deadlineRules are what the strategy says about deadlines.
+// deadlineRules are the strategy's rules for deadlines.
 type deadlineRules struct {
 	scan      hook.Scan // where the strategy acts on deadlines
 	wantsHead bool      // a plugin acts on deadlines

@@ -12,11 +12,10 @@ import (
 // Journal stores operations. One journal serves many queues. Its methods may be called
 // from any goroutine and do not wait for the disk. They do not retain their slices.
 type Journal interface {
-	// Commit appends operations, all of them or none. live changes the live bytes: what
-	// becomes live counts at once, and what is removed counts until the operations are
-	// durable. c, which may be nil, is called when the operations and all those committed
-	// before are durable. Space for operations that bring messages has been granted
-	// before: see [Granter].
+	// Commit appends operations, all of them or none. live changes the live bytes:
+	// additions count at once, removals when the operations are durable. c, which may be
+	// nil, is called when the operations and all those committed before are durable.
+	// Space for operations that bring messages has been granted before: see [Granter].
 	Commit(ops []byte, live []journal.Delta, c journal.Completer)
 	// TryCommit is Commit of operations that a restart may lack. It reports whether the
 	// journal has taken them.

@@ -35,8 +35,8 @@ type record struct {
 	strategyData
 }
 
-// strategyData is what a strategy stores with a message: its own state, and the digest
-// of the policy that set the deadline. See package guest.
+// strategyData is the data that a strategy stores with a message: its own state, and the
+// digest of the policy that set the deadline. See package guest.
 type strategyData struct {
 	state  int64
 	digest uint64 // or undecidedDigest

@@ -24,7 +24,7 @@ func (r *Restorer) newQueue() *replayedQueue {
 	return &replayedQueue{store: store{file: r.broker.spill}}
 }
 
-// Kind is what a number of a queue in a journal stands for.
+// Kind says whether a number in a journal stands for a queue or for an exchange.
 type Kind uint8
 
 // The kinds.

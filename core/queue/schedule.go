@@ -363,8 +363,8 @@ func (n *scheduled) takeDue(q *Queue, now hook.Instant) (ds []due) {
 	return ds
 }
 
-// deferredReleases returns what the journal gets once the messages have arrived
-// elsewhere: that they have left, or are held again. nil means nothing.
+// deferredReleases returns the operations for the journal once the messages have arrived
+// elsewhere: the messages have left, or are held again. nil means none.
 func (n *scheduled) deferredReleases(q *Queue, ds []due) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
@@ -516,7 +516,7 @@ func (q *Queue) countScheduled() {
 	if s == nil {
 		return
 	}
-	if e := q.stopped; e != nil && !q.closed { // a restart finds what it held
+	if e := q.stopped; e != nil && !q.closed { // a restart finds the messages that it held
 		s.held.Store(int64(e.ready + e.unacked + e.held + e.discarded))
 		return
 	}

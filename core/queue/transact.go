@@ -21,7 +21,7 @@ import (
 // transactions never wait for one another in a circle. Only transactions wait for a queue
 // while they have the turn of another.
 
-// Part is what a transaction brings to one queue.
+// Part is the batch and the settlements of a transaction for one queue.
 type Part struct {
 	Mailbox     *Mailbox
 	Batch       *Batch // nil means no messages. Its Publisher is not called
@@ -327,7 +327,7 @@ func (m *participant) settleLater(now hook.Instant) {
 	m.part.Settled = len(m.part.Settlements) > 0
 }
 
-// goOn does what follows a queue's part, after the commit.
+// goOn does the work that follows a queue's part, after the commit.
 func (m *participant) goOn(now hook.Instant) {
 	if m.stopped != nil {
 		return

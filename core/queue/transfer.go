@@ -130,7 +130,7 @@ func appendLeft(ops []byte, queue uint64, refs []Ref) []byte {
 	return appendRuns(ops, queue, runs.b)
 }
 
-// answer records what a target did with its batch. With an error it is unknown whether
+// answer records a target's answer about its batch. With an error it is unknown whether
 // the target has the messages.
 func (t *transfer) answer(b *Batch, err error) {
 	if err != nil {
