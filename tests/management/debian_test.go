@@ -54,7 +54,7 @@ func rabbitmq(t *testing.T) broker {
 	if rabbit.why != "" {
 		tools.Missing(t, "RabbitMQ", "%s", rabbit.why)
 	}
-	return broker{amqp: rabbit.amqp, api: rabbit.api, late: true, tool: ourTool(t, rabbit.api)}
+	return broker{amqp: rabbit.amqp, api: rabbit.api, late: true, tool: ourTool(rabbit.api)}
 }
 
 func startRabbit() {

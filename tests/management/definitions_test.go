@@ -286,7 +286,7 @@ func TestOurExportLoadsIntoRabbitMQ(t *testing.T) {
 	for name := range exportedUsers {
 		rabbit.dial(t, name, name+"-secret", "exp.one")
 	}
-	rabbit.tool = ourTool(t, rabbit.api)
+	rabbit.tool = ourTool(rabbit.api)
 	rabbit.wantListed(t, "exp.one", "name,policy,operator_policy", "exp.ttl\texp-ttl\texp-ceiling", "exp.dead\t\t", "exp.args\t\t")
 }
 

@@ -7,13 +7,13 @@ import (
 	"flag"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rabbitmq/amqp091-go"
 	"go.uber.org/goleak"
 
+	"github.com/curfewmq/curfew/cmd/curfew/ctl"
 	"github.com/curfewmq/curfew/tests/process"
 	"github.com/curfewmq/curfew/tests/tools"
 )
@@ -54,24 +54,18 @@ func curfew(t *testing.T) broker {
 // of is the broker that runs as p.
 func of(t *testing.T, p *process.Process) broker {
 	t.Helper()
-	return broker{amqp: p.AMQP, api: p.Management, tool: ourTool(t, p.Management)}
+	return broker{amqp: p.AMQP, api: p.Management, tool: ourTool(p.Management)}
 }
 
-// ourTool is our binary under the name of RabbitMQ's, for the broker with the given API.
-func ourTool(t *testing.T, api string) func(*testing.T, string, ...string) (int, string, string) {
-	t.Helper()
-	link := filepath.Join(t.TempDir(), "rabbitmqctl")
-	binary, err := filepath.Abs(process.Binary(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(binary, link); err != nil {
-		t.Fatal(err)
-	}
+// ourTool is our tool under the name of RabbitMQ's, for the broker with the given API. It runs in the tests' process, because a start of the
+// program takes longer than what it does; TestTheToolIsTheProgram compares both.
+func ourTool(api string) func(*testing.T, string, ...string) (int, string, string) {
 	return func(_ *testing.T, stdin string, args ...string) (int, string, string) {
-		cmd := exec.Command(link, args...)
-		cmd.Env = append(os.Environ(), "CURFEW_CTL_URL=http://"+api)
-		return outcome(cmd, stdin)
+		var out, errs strings.Builder
+		p := ctl.Program{
+			Name: "rabbitmqctl", Environ: append(os.Environ(), "CURFEW_CTL_URL=http://"+api), Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
+		}
+		return p.Run(args), out.String(), errs.String()
 	}
 }
 

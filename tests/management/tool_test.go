@@ -44,6 +44,41 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// The program has the exit status, the output and the input that the tool has in the tests' process.
+func TestTheToolIsTheProgram(t *testing.T) {
+	t.Parallel()
+	b := curfew(t)
+	binary, err := filepath.Abs(process.Binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "rabbitmqctl")
+	if err := os.Symlink(binary, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		stdin  string
+		args   []string
+		status int
+	}{
+		{"", []string{"list_users"}, 0},
+		{`{"vhosts":[{"name":"imported"}]}`, []string{"import_definitions"}, 0},
+		{`{"vhosts":`, []string{"import_definitions"}, 65},
+		{"", []string{"add_vhost", "imported"}, 0},
+		{"", []string{"delete_vhost", "none"}, 65},
+		{"", []string{"no_such_command"}, 64},
+		{"", []string{"help", "list_queues"}, 0},
+	} {
+		cmd := exec.Command(link, tt.args...)
+		cmd.Env = append(os.Environ(), "CURFEW_CTL_URL=http://"+b.api)
+		status, stdout, stderr := outcome(cmd, tt.stdin)
+		ours, out, errs := b.tool(t, tt.stdin, tt.args...)
+		if status != tt.status || ours != status || out != stdout || errs != stderr {
+			t.Errorf("%v: want exit status %d; of the program %d\n%s%sin this process %d\n%s%s", tt.args, tt.status, status, stdout, stderr, ours, out, errs)
+		}
+	}
+}
+
 // Over TLS, the tool believes in the broker's certificate when it is told to, and in no other.
 func TestManagementOverTLS(t *testing.T) {
 	t.Parallel()
