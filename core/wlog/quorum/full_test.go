@@ -253,7 +253,7 @@ func TestWhatWaitsForAFullDiskIsBounded(t *testing.T) {
 
 // The cost of a refused write, while the disk is full.
 func TestRefusedWriteCostsLittle(t *testing.T) {
-	for _, size := range []int{1 << 20, 20 << 20} {
+	for _, size := range []int{1 << 20, 20 << 20 / fewer} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			inTrio(t, func(c *trio) {
 				owner := c.owner(1)
