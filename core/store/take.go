@@ -213,7 +213,7 @@ func (r *takeover) makeVHosts() (queues []*queue.Mailbox, err error) {
 			return nil, err
 		}
 		queues = append(queues, restored...)
-		p.log.usage.compacted = int64(len(v.Definitions()))
+		p.log.usage.compacted = v.DefinitionsSize()
 	}
 	return queues, nil
 }

@@ -343,6 +343,14 @@ func (v *VHost) Definitions() (all []byte) {
 	return all
 }
 
+// DefinitionsSize returns the length of Definitions.
+func (v *VHost) DefinitionsSize() (bytes int64) {
+	for part := range v.parts() {
+		bytes += int64(len(part))
+	}
+	return bytes
+}
+
 // parts yields the definitions of everything durable in parts. It holds mu for reading
 // while it makes and yields a part, which is valid until the next one. An object that is
 // deleted between two parts is missing in the later ones.
