@@ -10,6 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "6") // the default, which -parallel overrides: clusters wait more than they compute
+	_ = flag.Set("test.parallel", "4") // the default, which -parallel overrides: clusters wait more than they compute
 	goleak.VerifyTestMain(m, process.Cleanup())
 }
