@@ -196,7 +196,7 @@ func (b *Batch) complete(err error) {
 		b.Publisher.Failed(b, err)
 	}
 	if b.Removal != nil {
-		b.Removal.arrived(err)
+		b.Removal.arrived(b, err)
 	}
 	if b.kept != nil {
 		b.kept.answer(b, err)

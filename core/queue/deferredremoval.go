@@ -144,8 +144,8 @@ func (n *opBuffer) settleOthers(queue uint64, refs []Ref) {
 
 // arrived is called when a batch is durable, or has failed. After the last batch the
 // removal is committed, or ends with the error.
-func (r *DeferredRemoval) arrived(err error) {
-	if err != nil {
+func (r *DeferredRemoval) arrived(b *Batch, err error) {
+	if err != nil && !r.removed(b.Messages) {
 		r.failed.Store(&err)
 	}
 	pending, failed := r.pending.Add(-1), r.failed.Load()
@@ -158,6 +158,17 @@ func (r *DeferredRemoval) arrived(err error) {
 	default: // the removal was committed with the last batch
 		r.end(nil)
 	}
+}
+
+// removed reports whether the entries with the arrivals of messages, whose batch failed,
+// remove all of them: the turn of their new queue broke off after those entries.
+func (r *DeferredRemoval) removed(ms []Message) bool {
+	for i := range ms {
+		if k := ms[i].Seq; k == 0 || !r.parting[k-1].alone || !r.parting[k-1].gone {
+			return false
+		}
+	}
+	return len(ms) > 0 && r.journal.Err() == nil
 }
 
 // end is called when the removal is durable, or never will be: then err says why.

@@ -125,7 +125,8 @@ func (f *faulty) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t T
 	}
 }
 
-// A batch is confirmed before its turn ends, if that dead-letters messages: not once more, if it ends because a body cannot be read.
+// The turn of a batch dead-letters messages and ends then, because a body cannot be read. The batch is answered once; and what was removed
+// with its arrival has not failed, for which its old queue would come back after it was deleted.
 func TestABatchIsConfirmedOnce(t *testing.T) {
 	leave, j, f := partings(t)["dead-lettered"], &memoryJournal{}, &faulty{}
 	from, _ := passive(t, Config{Storage: &Storage{Journal: j, ID: 7, Shard: 1}}, leave.hooks)
@@ -134,11 +135,35 @@ func TestABatchIsConfirmedOnce(t *testing.T) {
 	from.enqueue(second, batchOf(persist(1)))
 	leave.start(from)
 	to.mailbox.handle(2*second, &task{kind: taskPublish, batch: f.batches[0]})
-	if open := from.mailbox.removals.Load().open; open != 0 || to.stopped == nil || messagesAfter(t, from, j) != 0 {
-		t.Errorf("%d removals are not done; the queue is stopped: %v", open, to.stopped)
+	if open, failed := from.mailbox.underway(); open != 0 || failed != nil || to.stopped == nil || messagesAfter(t, from, j) != 0 {
+		t.Errorf("%d removals are not done, and one failed: %v; the queue is stopped: %v", open, failed, to.stopped)
 	}
 	if f.batches[1].Removal == nil { // it was made of the first one, which was confirmed
 		t.Error("the batch has two owners")
+	}
+	f.batches[1].release()
+}
+
+// A queue took a redriven message and could not read another one later in the same turn. An entry had the message's arrival and its
+// removal from its old queue, which made it ready again all the same: a restart did not find it there.
+func TestWhatIsRemovedWithItsArrivalDoesNotStay(t *testing.T) {
+	j, f, ways := &memoryJournal{}, &faulty{}, partings(t)
+	from, _ := passive(t, Config{Storage: &Storage{Journal: j, ID: 7, Shard: 1}}, hook.Hooks{})
+	to, _ := passive(t, Config{Name: "to", Storage: &Storage{Journal: j, ID: 8, Shard: 1}}, hook.Hooks{Length: hook.LimitOf(0), OnHead: ways["dead-lettered"].hooks.OnHead})
+	from.host, to.host = f, f
+	from.enqueue(second, batchOf(persist(1)))
+	ways["redriven"].start(from)
+	r := from.redrive
+	to.mailbox.handle(2*second, &task{kind: taskPublish, batch: f.batches[0]})
+	for i := range from.mailbox.inbox {
+		from.mailbox.inbox[i].run(from, 2*second)
+	}
+	from.commit(nil)
+	if left := messagesAfter(t, from, j); to.stopped == nil || left != from.messages() || j.records != 1 {
+		t.Errorf("the old queue has %d messages, and a restart finds %d there, %d in all; the new queue is stopped: %v", from.messages(), left, j.records, to.stopped)
+	}
+	if s := r.Status(); s.Moved != 1 || s.State != RedriveDone {
+		t.Errorf("%+v", s)
 	}
 	f.batches[1].release()
 }

@@ -245,8 +245,9 @@ func (q *Queue) commit(c journal.Completer) {
 	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
+	own := len(n.buf)
 	n.removeArrived(q.cfg.Storage.Journal, c != nil)
-	if c == nil && len(n.settled)+len(n.deltas) == 0 {
+	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.buf) == own {
 		n.commitChanges(q)
 		return
 	}

@@ -352,3 +352,20 @@ func TestATargetDoesNothingWithWhatItsSenderKeeps(t *testing.T) {
 		}
 	}
 }
+
+// The removals of redriven messages from their old queue are no changes that a full disk may refuse, whatever they are committed with: the
+// old queue does not repeat them.
+func TestRemovalsOfWhatIsRedrivenAreCommittedOnAFullDisk(t *testing.T) {
+	y := newJourney(t, 1)
+	y.to.enqueue(second, batchOf(persist(8)))
+	y.journal.full = true
+	n := &y.to.buf.ops
+	n.arriving, n.entered, n.enqueued = y.host.batches[0], 1, 1 // its messages are in no commit to come: a hook dropped them
+	y.to.journalDeadlineSet(y.to.at(y.to.nextRef()), 100*second, true)
+	y.to.commit(nil)
+	y.to.confirm(y.host.batches[0])
+	y.finish()
+	if got := y.after(t); got != "0 1" {
+		t.Errorf("after a restart: %s", got)
+	}
+}

@@ -131,7 +131,8 @@ func appendLeft(ops []byte, queue uint64, refs []Ref) []byte {
 }
 
 // answer records a target's answer about its batch. With an error it is unknown whether
-// the target has the messages.
+// the target has the messages, except for those that the entry with their arrival removes:
+// the turn of the target broke off after that entry.
 func (t *transfer) answer(b *Batch, err error) {
 	if err != nil {
 		t.err.Store(&err)
@@ -141,6 +142,7 @@ func (t *transfer) answer(b *Batch, err error) {
 		n := int(b.Messages[i].Seq - 1)
 		m := &t.messages[n]
 		switch {
+		case err != nil && m.gone && t.storage.Journal.Err() == nil:
 		case err != nil:
 			m.stays.Store(uint32(FailTargetStopped))
 		case b.Messages[i].Flags&Refused != 0:
