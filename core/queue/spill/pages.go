@@ -17,6 +17,7 @@ type pages struct {
 	holes    []int64    // free pages without
 	punching bool       // a goroutine makes holes
 	noHoles  bool       // the file system has none
+	closed   bool       // pages that are given back stay as they are
 
 	background sync.WaitGroup // the goroutine that makes holes
 }
@@ -99,6 +100,7 @@ func (p *pages) Give(l Pages) {
 	defer p.mu.Unlock()
 	p.free = append(append(p.free, l.first), l.more...)
 	switch {
+	case p.closed:
 	case p.noHoles:
 		p.truncateUnused()
 	case !p.punching && (len(p.free) > retainedPages+runPages || p.unused()):

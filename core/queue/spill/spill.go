@@ -36,8 +36,12 @@ func Open(dir string) (*File, error) {
 	return &File{direct: direct, pages: pages{file: f}}, nil
 }
 
-// Close closes the file. Reads fail from then on.
+// Close closes the file. Reads and writes fail from then on, and pages that are given back
+// are ignored: a hole would be made in the file that gets the descriptor.
 func (f *File) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
 	f.background.Wait()
 	if f.direct != f.file {
 		_ = f.direct.Close()

@@ -54,3 +54,20 @@ func TestFreePagesReturnDiskSpace(t *testing.T) {
 		t.Errorf("%d bytes are left with no page in use", left)
 	}
 }
+
+// A queue gave its pages back after the file was closed, and a hole was made with a descriptor that another file may have by then.
+func TestNoHolesAreMadeInAClosedFile(t *testing.T) {
+	p, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := p.take(2 * PageSize)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.Give(l)
+	p.background.Wait()
+	if p.size == 0 || p.noHoles {
+		t.Error("the file was changed")
+	}
+}
