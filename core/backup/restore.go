@@ -177,7 +177,6 @@ type restored struct {
 	part [1][]byte
 }
 
-// Write implements [io.Writer].
 func (r *restored) Write(b []byte) (int, error) {
 	r.part[0] = b
 	if err := r.file.Writev(r.off, r.part[:]); err != nil {

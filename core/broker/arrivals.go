@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// arrivals is a listener for connections that other nodes have opened.
+// arrivals is a listener for connections that other nodes have opened. It implements [net.Listener].
 type arrivals struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -41,7 +41,6 @@ func (a *arrivals) add(conn net.Conn, from wlog.NodeID) {
 	}
 }
 
-// Close implements [net.Conn].
 func (c *arrival) Close() error {
 	c.in.mu.Lock()
 	delete(c.in.open, c)
@@ -60,7 +59,6 @@ func (a *arrivals) hangUp(node wlog.NodeID) {
 	}
 }
 
-// Accept implements [net.Listener].
 func (a *arrivals) Accept() (net.Conn, error) {
 	select {
 	case c := <-a.conns:
@@ -70,7 +68,6 @@ func (a *arrivals) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements [net.Listener].
 func (a *arrivals) Close() error {
 	if a.once.CompareAndSwap(false, true) {
 		close(a.closed)
@@ -78,5 +75,4 @@ func (a *arrivals) Close() error {
 	return nil
 }
 
-// Addr implements [net.Listener].
 func (a *arrivals) Addr() net.Addr { return &net.TCPAddr{} }

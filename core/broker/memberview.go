@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/quorum"
 )
 
-// clusterView is the cluster as the management API sees it.
+// clusterView is the cluster as the management API sees it. It implements [mgmt.Peers], [mgmt.Placements] and [mgmt.Replicas].
 type clusterView struct {
 	*member
 	store   *store.Store
@@ -25,7 +25,6 @@ type clusterView struct {
 	version string // of this program
 }
 
-// Nodes implements [mgmt.Peers].
 func (v *clusterView) Nodes() []replicas.Node {
 	status, formats := v.Status(), v.Formats()
 	var all []replicas.Node
@@ -54,7 +53,6 @@ func linkOf(l *peer.Status) replicas.Link {
 	return r
 }
 
-// Do implements [mgmt.Peers].
 func (v *clusterView) Do(ctx context.Context, node wlog.NodeID, r *http.Request) (*http.Response, error) {
 	for _, l := range v.Status().Links {
 		if l.Node.ID == node && !l.Connected {
@@ -66,13 +64,11 @@ func (v *clusterView) Do(ctx context.Context, node wlog.NodeID, r *http.Request)
 	return v.advance.RoundTrip(to)
 }
 
-// OwnerOf implements [mgmt.Placements].
 func (v *clusterView) OwnerOf(vhost string) (owner wlog.NodeID, known bool) {
 	h, known := v.store.Home(vhost)
 	return h.Owner, known
 }
 
-// AwaitVHost implements [mgmt.Placements].
 func (v *clusterView) AwaitVHost(ctx context.Context, vhost string) {
 	if _, known := v.store.Home(vhost); !known && v.Fresh(ctx) != nil {
 		return
@@ -90,13 +86,11 @@ func (v *clusterView) AwaitVHost(ctx context.Context, vhost string) {
 	}
 }
 
-// ShardOf implements [mgmt.Placements].
 func (v *clusterView) ShardOf(vhost string) (shard uint32, known bool) {
 	p, known := v.store.Registry().Placement(vhost)
 	return p.Shard, known
 }
 
-// VHosts implements [mgmt.Placements].
 func (v *clusterView) VHosts() []string {
 	all, _ := v.store.Registry().Placements(0)
 	names := make([]string, len(all))
@@ -106,13 +100,10 @@ func (v *clusterView) VHosts() []string {
 	return names
 }
 
-// Registrar implements [mgmt.Placements].
 func (v *clusterView) Registrar() wlog.NodeID { return v.store.Registry().Owner() }
 
-// Fresh implements [mgmt.Placements].
 func (v *clusterView) Fresh(ctx context.Context) error { return v.store.Registry().Fresh(ctx) }
 
-// View implements [mgmt.Replicas].
 func (v *clusterView) View() replicas.View {
 	status := v.Status()
 	view := replicas.View{Cluster: status.Cluster, Self: status.Self.ID, Nodes: v.Nodes(), Format: v.Writes()}
@@ -141,17 +132,14 @@ func shardOf(r *quorum.ReplicaStatus) replicas.Shard {
 	return s
 }
 
-// Transfer implements [mgmt.Replicas].
 func (v *clusterView) Transfer(ctx context.Context, shard uint32, to wlog.NodeID) error {
 	return v.Engine().Transfer(ctx, shard, to)
 }
 
-// Admit implements [mgmt.Replicas].
 func (v *clusterView) Admit(_ context.Context, address string, number wlog.NodeID) error {
 	return v.Node.Admit(peer.Node{ID: number, Address: address}) //nolint:contextcheck // links live until the node ends
 }
 
-// Replace implements [mgmt.Replicas].
 func (v *clusterView) Replace(ctx context.Context, shard uint32, by wlog.NodeID) error {
 	for _, n := range v.Members() {
 		if n.ID == by {

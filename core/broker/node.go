@@ -23,7 +23,7 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// node is the AMQP server and its data directory.
+// node is the AMQP server and its data directory. It implements [server].
 type node struct {
 	*wire.Server
 	store *store.Store
@@ -207,10 +207,8 @@ func storeOptions(s setup, dir vfs.FS, rules *policies.Rules) store.Options {
 	}
 }
 
-// DiskLimit implements [server].
 func (n *node) DiskLimit() int64 { return n.store.DiskLimit() }
 
-// SetDiskLimit implements [server].
 func (n *node) SetDiskLimit(bytes int64) { n.store.SetDiskLimit(bytes) }
 
 // Alarms names the node's problems: blocked publishers, failed logs, and problems of its part in the cluster.
@@ -219,7 +217,6 @@ func (n *node) Alarms() []string {
 	return append(all, n.part.alarms(n.store.Registry(), all)...)
 }
 
-// Management implements [server].
 func (n *node) Management() mgmt.Options {
 	o := mgmt.Options{
 		Store: n.store, AMQP: n.Server, Rules: n.rules, Clock: n.o.Clock, Alarms: n.Alarms, Lab: n.o.Lab,
@@ -232,13 +229,10 @@ func (n *node) Management() mgmt.Options {
 	return o
 }
 
-// Opened implements [server].
 func (n *node) Opened(a *mgmt.API) { n.part.open(a) }
 
-// NodeListener implements [server].
 func (n *node) NodeListener() (l mgmt.Listener, ok bool) { return n.part.listener() }
 
-// ReloadNodeTLS implements [server].
 func (n *node) ReloadNodeTLS() error { return n.part.reloadTLS() }
 
 const (
@@ -252,7 +246,6 @@ const (
 	unwindTime = time.Second
 )
 
-// Shutdown implements [server].
 func (n *node) Shutdown(ctx context.Context) error {
 	n.part.leave(ctx, n.store)
 	ended := make(chan error, 1)

@@ -206,15 +206,13 @@ func (w *Writer) TryCommit(ops []byte) bool {
 	return true
 }
 
-// relocation is the completer of a commit that Relocate made.
+// relocation is the completer of a commit that Relocate made. It implements [Completer].
 type relocation Writer
 
 var _ Completer = (*relocation)(nil)
 
-// Durable implements [Completer].
 func (r *relocation) Durable() { (*Writer)(r).relocated() }
 
-// Failed implements [Completer].
 func (r *relocation) Failed(error) { (*Writer)(r).relocated() }
 
 func (w *Writer) relocated() {

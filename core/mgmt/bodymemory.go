@@ -146,7 +146,6 @@ func (c *request) reserving(body io.ReadCloser) io.ReadCloser {
 // bodyStep is the number of bytes for which memory is taken at a time.
 const bodyStep = 1 << 20
 
-// Read implements [io.Reader].
 func (b *reservedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.ahead -= int64(n); b.ahead >= 0 || n == 0 {

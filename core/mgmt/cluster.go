@@ -68,32 +68,26 @@ type alone struct {
 	store *store.Store
 }
 
-// Nodes implements [Peers].
 func (s alone) Nodes() []replicas.Node {
 	return []replicas.Node{{ID: local.Self, Name: s.node, Up: true}}
 }
 
-// Do implements [Peers].
 func (alone) Do(context.Context, wlog.NodeID, *http.Request) (*http.Response, error) {
 	return nil, errNoCluster
 }
 
-// OwnerOf implements [Placements].
 func (s alone) OwnerOf(vhost string) (owner wlog.NodeID, known bool) {
 	_, known = s.store.VHost(vhost)
 	return local.Self, known
 }
 
-// AwaitVHost implements [Placements].
 func (alone) AwaitVHost(context.Context, string) {}
 
-// ShardOf implements [Placements].
 func (s alone) ShardOf(vhost string) (shard uint32, known bool) {
 	p, known := s.store.Registry().Placement(vhost)
 	return p.Shard, known
 }
 
-// VHosts implements [Placements].
 func (s alone) VHosts() (names []string) {
 	for _, v := range s.store.VHosts() {
 		names = append(names, v.Name())
@@ -101,25 +95,18 @@ func (s alone) VHosts() (names []string) {
 	return names
 }
 
-// Registrar implements [Placements].
 func (alone) Registrar() wlog.NodeID { return local.Self }
 
-// Fresh implements [Placements].
 func (alone) Fresh(context.Context) error { return nil }
 
-// View implements [Replicas].
 func (s alone) View() replicas.View { return replicas.View{Self: local.Self, Nodes: s.Nodes()} }
 
-// Transfer implements [Replicas].
 func (alone) Transfer(context.Context, uint32, wlog.NodeID) error { return errNoCluster }
 
-// Admit implements [Replicas].
 func (alone) Admit(context.Context, string, wlog.NodeID) error { return errNoCluster }
 
-// Replace implements [Replicas].
 func (alone) Replace(context.Context, uint32, wlog.NodeID) error { return errNoCluster }
 
-// Copies implements [Replicas].
 func (alone) Copies(context.Context) (*replicas.Copy, error) {
 	return nil, nil //nolint:nilnil // see Replicas
 }

@@ -138,7 +138,6 @@ type arriving struct {
 	wait *patience
 }
 
-// Read implements [io.Reader].
 func (a *arriving) Read(b []byte) (int, error) {
 	n, err := a.ReadCloser.Read(b)
 	a.wait.again()

@@ -236,14 +236,12 @@ type partBody struct {
 	most   time.Duration      // how long a read may take
 }
 
-// Read implements [io.Reader].
 func (b *partBody) Read(p []byte) (int, error) {
 	b.late.Reset(b.most)
 	defer b.late.Stop()
 	return b.from.Read(p)
 }
 
-// Close implements [io.Closer].
 func (b *partBody) Close() error {
 	b.late.Stop()
 	b.cancel()
@@ -293,20 +291,17 @@ func capture(c *request, e *endpoint) *part {
 	return &part{status: w.status, header: w.header, body: w.body}
 }
 
-// recorder keeps an answer.
+// recorder keeps an answer. It implements [http.ResponseWriter].
 type recorder struct {
 	header http.Header
 	status int
 	body   []byte
 }
 
-// Header implements [http.ResponseWriter].
 func (w *recorder) Header() http.Header { return w.header }
 
-// WriteHeader implements [http.ResponseWriter].
 func (w *recorder) WriteHeader(status int) { w.status = status }
 
-// Write implements [http.ResponseWriter].
 func (w *recorder) Write(b []byte) (int, error) {
 	w.body = append(w.body, b...)
 	return len(b), nil

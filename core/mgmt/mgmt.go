@@ -386,7 +386,6 @@ type contained struct {
 	log *slog.Logger
 }
 
-// ServeHTTP implements [http.Handler].
 func (h contained) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		p := recover()
@@ -411,7 +410,6 @@ type errorLog struct {
 // maxTLSError limits the text of a failed TLS handshake, which quotes a stranger's certificates, in bytes.
 const maxTLSError = 600
 
-// Handle implements [slog.Handler].
 func (l errorLog) Handle(ctx context.Context, r slog.Record) error {
 	if strings.HasPrefix(r.Message, "http: TLS handshake error") {
 		should, skipped := l.tls.Next(hook.Instant(r.Time.UnixNano()))

@@ -91,7 +91,7 @@ func (c *confirms) stop() { c.window = confirmWindow{} }
 
 // cancellation is a channel in its role as publisher of a mandatory message that only
 // cancels another. Whether the message is returned, which happens before its confirm,
-// depends on the messages that the exchange holds.
+// depends on the messages that the exchange holds. It implements [queue.Publisher].
 type cancellation confirms
 
 var _ queue.Publisher = (*cancellation)(nil)
@@ -106,7 +106,6 @@ func (p *publisher) publishCancellation(m *queue.Message, to *queue.Mailbox) {
 	to.Publish(b)
 }
 
-// Confirmed implements [queue.Publisher].
 func (p *cancellation) Confirmed(b *queue.Batch) {
 	o := p.out.lock()
 	defer o.mu.Unlock()
@@ -126,7 +125,6 @@ func (p *cancellation) Confirmed(b *queue.Batch) {
 	o.kick()
 }
 
-// Failed implements [queue.Publisher].
 func (p *cancellation) Failed(b *queue.Batch, err error) { (*confirms)(p).Failed(b, err) }
 
 // errNotStored returns the error that closes a channel whose messages could not be stored.

@@ -10,6 +10,7 @@ import (
 )
 
 // consumer is a consumer of a channel, or the consumer that stands for basic.get. Its exported fields are the queue's.
+// It implements [queue.Sink].
 type consumer struct {
 	queue.Consumer
 	channel   *deliveries
@@ -27,7 +28,6 @@ type consumer struct {
 
 var _ queue.Sink = (*consumer)(nil)
 
-// Deliver implements [queue.Sink].
 func (cs *consumer) Deliver(now hook.Instant, _ *queue.Consumer, ds []queue.Delivery) int {
 	n := cs.take(now, ds)
 	if o := cs.channel.observer; n > 0 && o.copies() {
@@ -85,7 +85,6 @@ func (cs *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
 		cfg.Name, cfg.VHost, len(d.Props), frameMax)
 }
 
-// Capacity implements [queue.Sink].
 func (cs *consumer) Capacity(*queue.Consumer) (messages, bytes int) {
 	d := cs.channel
 	o := d.out.lock()
@@ -131,12 +130,10 @@ func (d *deliveries) deliver(cs *consumer, m *queue.Delivery) {
 	}
 }
 
-// Stopped implements [queue.Sink].
 func (cs *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 	cs.channel.out.fail(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 }
 
-// Cancelled implements [queue.Sink].
 func (cs *consumer) Cancelled(*queue.Consumer) {
 	d := cs.channel
 	o := d.out.lock()

@@ -13,7 +13,7 @@ import (
 )
 
 // definitionLog writes the definitions of one scope to the log of a shard, the home of the
-// scope.
+// scope. It implements [definition.Log].
 type definitionLog struct {
 	scope scope
 
@@ -117,7 +117,6 @@ func (t *term) Failed(err error) {
 // NewStorage implements [vhost.DefinitionLog].
 func (l *definitionLog) NewStorage() *queue.Storage { return l.home().newStorage() }
 
-// Write implements [definition.Log].
 func (l *definitionLog) Write(defs []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +134,6 @@ func (l *definitionLog) commit(defs []byte, voided []journal.Delta) {
 	home.Commit(defs, append(voided, live), l.term)
 }
 
-// NeedsCompaction implements [definition.Log].
 func (l *definitionLog) NeedsCompaction() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +180,6 @@ func (l *definitionLog) release() {
 	}
 }
 
-// WaitDurable implements [definition.Log].
 func (l *definitionLog) WaitDurable() error {
 	l.mu.Lock()
 	t := l.term

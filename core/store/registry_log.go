@@ -86,13 +86,11 @@ type registryTicket struct {
 	err  error      // why it may not be durable
 }
 
-// Durable implements [journal.Completer].
 func (t *registryTicket) Durable() {
 	t.at = wlog.Index(t.own.log.last.Load())
 	close(t.done)
 }
 
-// Failed implements [journal.Completer].
 func (t *registryTicket) Failed(err error) {
 	t.err = err
 	close(t.done)
@@ -297,17 +295,14 @@ func (l *registryScopeLog) planned() *registryOwner {
 	return l.own
 }
 
-// Write implements [definition.Log].
 func (l *registryScopeLog) Write(defs []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tickets = append(l.tickets, l.registry.log.commitIn(l.own, defs))
 }
 
-// NeedsCompaction implements [definition.Log].
 func (l *registryScopeLog) NeedsCompaction() bool { return l.registry.log.needsRewrite(l.of) }
 
-// Rewrite implements [definition.Log].
 func (l *registryScopeLog) Rewrite(parts iter.Seq[[]byte]) {
 	l.registry.log.rewrite(l.planned(), l.of, parts)
 }

@@ -91,7 +91,6 @@ func (t *tcpConn) LocalAddr() net.Addr {
 	return t.TCPConn.LocalAddr()
 }
 
-// Read implements [net.Conn].
 func (t *tcpConn) Read(p []byte) (int, error) {
 	if t.buf == nil {
 		return t.receive(p)

@@ -28,7 +28,7 @@ const (
 	strengths = 31 // 2^0 to 2^30
 )
 
-// router distributes the messages of an exchange.
+// router distributes the messages of an exchange. It implements [hook.Router].
 type router struct {
 	on source
 
@@ -52,7 +52,6 @@ type node struct {
 
 var _ hook.Preparer = (*router)(nil)
 
-// Bind implements [hook.Router].
 func (r *router) Bind(b *hook.Binding) {
 	weight, err := parseWeight(b.Key)
 	if err != nil {
@@ -68,7 +67,6 @@ func (r *router) Bind(b *hook.Binding) {
 	r.change(i)
 }
 
-// Unbind implements [hook.Router].
 func (r *router) Unbind(b *hook.Binding) {
 	weight, err := parseWeight(b.Key)
 	i, known := r.index[b.Destination]
@@ -176,7 +174,6 @@ func (r *router) before(a, b int32) bool {
 	return x.name < y.name || x.name == y.name && x.text < y.text
 }
 
-// Route implements [hook.Router].
 func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
 	if len(r.used) == 0 {
 		return dst

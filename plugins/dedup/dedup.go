@@ -26,7 +26,7 @@ var defaults = Config{MaxCacheSize: 1_000_000, MaxEntries: 10_000_000}
 // Factory makes the plugin.
 var Factory = hook.NewFactory("dedup", defaults, build)
 
-// plugin has all the caches. Any goroutine may use it.
+// plugin has all the caches. Any goroutine may use it. It implements [hook.Plugin].
 type plugin struct {
 	config Config
 	seeds  seeds

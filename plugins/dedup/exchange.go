@@ -209,7 +209,7 @@ func readTTL(m *hook.Publishing) (ms int64, ok bool) {
 
 // router routes each message that is not a duplicate to all destinations, whatever its keys
 // are. A duplicate matches nothing, so that it goes to the alternate exchange, as in
-// RabbitMQ.
+// RabbitMQ. It implements [hook.Router].
 type router struct {
 	*checker
 	bindings []int32            // by destination
@@ -218,7 +218,6 @@ type router struct {
 
 var _ hook.Router = (*router)(nil)
 
-// Bind implements [hook.Router].
 func (r *router) Bind(b *hook.Binding) {
 	d := b.Destination
 	for int(d) >= len(r.bindings) {
@@ -229,7 +228,6 @@ func (r *router) Bind(b *hook.Binding) {
 	}
 }
 
-// Unbind implements [hook.Router].
 func (r *router) Unbind(b *hook.Binding) {
 	d := b.Destination
 	if r.bindings[d]--; r.bindings[d] > 0 {
@@ -243,7 +241,6 @@ func (r *router) Unbind(b *hook.Binding) {
 	}
 }
 
-// Route implements [hook.Router].
 func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
 	if !m.Again && !r.admits(m) {
 		m.Filtered = true

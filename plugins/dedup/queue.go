@@ -13,7 +13,6 @@ type queues struct {
 	keys map[hook.Queue]*cache
 }
 
-// Arguments implements [hook.Plugin].
 func (*plugin) Arguments() []hook.Argument {
 	return []hook.Argument{
 		{Name: dedupArgument, Check: checkQueueEnabled, Policy: &enabledKey},
@@ -47,7 +46,6 @@ func checkQueueHeader(v any, _ hook.Args) error {
 	return nil
 }
 
-// Attach implements [hook.Plugin].
 func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	if !isOn(q, "message-deduplication") && !isOn(q, dedupArgument) {
 		return hook.Hooks{Shared: true}

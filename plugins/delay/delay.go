@@ -31,6 +31,7 @@ const tenYears = hook.MaxMillis * time.Millisecond
 // Factory makes the plugin.
 var Factory = hook.NewFactory("delay", Config{Max: tenYears, Headers: true}, build)
 
+// plugin implements [hook.HoldReader].
 type plugin struct {
 	max        int64 // longest hold, in milliseconds
 	maxHeld    hook.Limit

@@ -53,7 +53,6 @@ func (d queueDelay) hold(now hook.Instant, _ []hook.Message, vs []hook.Verdict) 
 	}
 }
 
-// HoldHeaders implements [hook.HoldReader].
 func (p *plugin) HoldHeaders() []string {
 	if !p.headers {
 		return nil
@@ -61,7 +60,6 @@ func (p *plugin) HoldHeaders() []string {
 	return []string{headerAfter, headerAt}
 }
 
-// ReadHold implements [hook.HoldReader].
 func (p *plugin) ReadHold(now hook.Instant, values []any) (w hook.Wait, err error) {
 	if v := values[0]; v != nil {
 		if w.After, err = p.readAfter(v); err != nil {

@@ -21,9 +21,9 @@ type Config struct {
 // Factory makes the plugin.
 var Factory = hook.NewFactory("expires", Config{}, func(c Config) (hook.Plugin, error) { return plugin{c}, nil })
 
+// plugin implements [hook.Plugin].
 type plugin struct{ config Config }
 
-// Arguments implements [hook.Plugin].
 func (plugin) Arguments() []hook.Argument {
 	return []hook.Argument{{Name: "x-expires", Check: checkExpires, Order: 10, Policy: &hook.PolicyKey{
 		Check:    hook.PolicyInt(1, math.MaxInt64, "queue expiry"), // without the arguments' limit, as in RabbitMQ
@@ -36,7 +36,6 @@ func checkExpires(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.Ma
 // callback is the type of [hook.Hooks.OnIdle].
 type callback = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 
-// Attach implements [hook.Plugin].
 func (p plugin) Attach(q hook.Queue) hook.Hooks {
 	period := hook.IntSetting(q, "expires")
 	switch {

@@ -13,6 +13,7 @@ type Config struct{}
 // Factory makes the plugin.
 var Factory = hook.NewFactory("maxlength", Config{}, func(Config) (hook.Plugin, error) { return plugin{}, nil })
 
+// plugin implements [hook.Plugin].
 type plugin struct{}
 
 // The values of the setting overflow.
@@ -22,7 +23,6 @@ const (
 	rejectPublishDLX = "reject-publish-dlx"
 )
 
-// Arguments implements [hook.Plugin].
 func (plugin) Arguments() []hook.Argument {
 	stronger := hook.TakeStronger // as in RabbitMQ, policies take precedence for quorum queues
 	length, bytes := limit("maximum length"), limit("maximum length in bytes")
@@ -50,7 +50,6 @@ func checkOverflow(v any, _ hook.Args) error {
 	return hook.CheckOneOf(v, "invalid_overflow", dropHead, rejectPublish, rejectPublishDLX)
 }
 
-// Attach implements [hook.Plugin].
 func (plugin) Attach(q hook.Queue) hook.Hooks {
 	length, bytes := hook.IntSetting(q, "max-length"), hook.IntSetting(q, "max-length-bytes")
 	if !length.Set() && !bytes.Set() {

@@ -28,6 +28,7 @@ func (plugin) ExchangeTypes() []hook.ExchangeType {
 }
 
 // router holds the destinations of the bindings, sorted, so that a restart of the broker does not change where messages go.
+// It implements [hook.Router].
 type router struct {
 	bound []bound
 	all   []hook.Destination // destinations of bound, repeated for each binding; made by Prepare
@@ -58,7 +59,6 @@ func (r *router) find(b *hook.Binding) (i int, found bool) {
 	return slices.BinarySearchFunc(r.bound, bound{toExchange: b.ToExchange, name: b.Name, dest: b.Destination}, compare)
 }
 
-// Bind implements [hook.Router].
 func (r *router) Bind(b *hook.Binding) {
 	i, found := r.find(b)
 	if !found {
@@ -67,7 +67,6 @@ func (r *router) Bind(b *hook.Binding) {
 	r.bound[i].bindings++
 }
 
-// Unbind implements [hook.Router].
 func (r *router) Unbind(b *hook.Binding) {
 	i, found := r.find(b)
 	if !found {
@@ -88,7 +87,6 @@ func (r *router) Prepare() {
 	}
 }
 
-// Route implements [hook.Router].
 func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
 	if len(r.all) == 0 {
 		return dst

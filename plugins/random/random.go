@@ -25,7 +25,7 @@ func (plugin) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// router holds the destinations of the bindings.
+// router holds the destinations of the bindings. It implements [hook.Router].
 type router struct {
 	bindings []int32            // by destination
 	all      []hook.Destination // a destination is repeated for each of its bindings; made by Prepare
@@ -33,7 +33,6 @@ type router struct {
 
 var _ hook.Preparer = (*router)(nil)
 
-// Bind implements [hook.Router].
 func (r *router) Bind(b *hook.Binding) {
 	for int(b.Destination) >= len(r.bindings) {
 		r.bindings = append(r.bindings, 0)
@@ -41,7 +40,6 @@ func (r *router) Bind(b *hook.Binding) {
 	r.bindings[b.Destination]++
 }
 
-// Unbind implements [hook.Router].
 func (r *router) Unbind(b *hook.Binding) { r.bindings[b.Destination]-- }
 
 // Prepare implements [hook.Preparer].
@@ -54,7 +52,6 @@ func (r *router) Prepare() {
 	}
 }
 
-// Route implements [hook.Router].
 func (r *router) Route(_ *hook.Publishing, dst []hook.Destination) []hook.Destination {
 	if len(r.all) == 0 {
 		return dst

@@ -308,16 +308,12 @@ type lineTaker struct {
 
 var _ slog.Handler = (*lineTaker)(nil)
 
-// Enabled implements [slog.Handler].
 func (*lineTaker) Enabled(context.Context, slog.Level) bool { return true }
 
-// WithAttrs implements [slog.Handler].
 func (l *lineTaker) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// WithGroup implements [slog.Handler].
 func (l *lineTaker) WithGroup(string) slog.Handler { return l }
 
-// Handle implements [slog.Handler].
 func (l *lineTaker) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

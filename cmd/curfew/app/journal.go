@@ -29,7 +29,7 @@ func isJournal(w io.Writer, stream string) bool {
 }
 
 // journalHandler writes entries for systemd's journal, which adds a time to each line and reads the priority from a prefix of the
-// text [sd-daemon(3)].
+// text [sd-daemon(3)]. It implements [slog.Handler].
 type journalHandler struct {
 	slog.Handler // writes to line
 
@@ -55,7 +55,6 @@ func newJournalHandler(w io.Writer, level slog.Leveler) slog.Handler {
 	return &journalHandler{slog.NewTextHandler(&out.line, o), out}
 }
 
-// Handle implements [slog.Handler].
 func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	h.out.mu.Lock()
 	defer h.out.mu.Unlock()
@@ -68,12 +67,10 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// WithAttrs implements [slog.Handler].
 func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &journalHandler{h.Handler.WithAttrs(attrs), h.out}
 }
 
-// WithGroup implements [slog.Handler].
 func (h *journalHandler) WithGroup(name string) slog.Handler {
 	return &journalHandler{h.Handler.WithGroup(name), h.out}
 }

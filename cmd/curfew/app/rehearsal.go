@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// rehearsal holds the state of one simulation. It belongs to one goroutine.
+// rehearsal holds the state of one simulation. It belongs to one goroutine. It implements [mgmt.Rehearsal].
 type rehearsal struct {
 	stage    simulation.Stage
 	policies *wasm.Rehearsal // nil: there are none
@@ -23,7 +23,6 @@ type rehearsal struct {
 
 var _ mgmt.Rehearsal = (*rehearsal)(nil)
 
-// Rehearse implements [mgmt.Lab].
 func (l lab) Rehearse(m *mgmt.Module) (mgmt.Rehearsal, error) {
 	r := &rehearsal{}
 	if m != nil && l.host == nil {
@@ -106,10 +105,8 @@ func (r *rehearsal) opinions() (all []simulation.Opinion) {
 	return all
 }
 
-// Stage implements [mgmt.Rehearsal].
 func (r *rehearsal) Stage() *simulation.Stage { return &r.stage }
 
-// Candidate implements [mgmt.Rehearsal].
 func (r *rehearsal) Candidate() json.RawMessage {
 	if r.policies == nil {
 		return nil
@@ -125,7 +122,6 @@ func (r *rehearsal) Candidate() json.RawMessage {
 	return b
 }
 
-// Strategy implements [mgmt.Rehearsal].
 func (r *rehearsal) Strategy() string {
 	if r.policies == nil || r.shadow {
 		return ""
@@ -134,14 +130,13 @@ func (r *rehearsal) Strategy() string {
 	return i.Strategy
 }
 
-// Close implements [mgmt.Rehearsal].
 func (r *rehearsal) Close() {
 	if r.policies != nil {
 		r.policies.Close()
 	}
 }
 
-// lab gives the management API access to decisions of plugins and policies.
+// lab gives the management API access to decisions of plugins and policies. It implements [mgmt.Lab].
 type lab struct {
 	chain *chain.Chain
 	host  *wasm.Host // nil: there are no policies
@@ -149,7 +144,6 @@ type lab struct {
 
 var _ mgmt.Lab = lab{}
 
-// Differences implements [mgmt.Lab].
 func (l lab) Differences(name string, after uint64, count int) (mgmt.Differences, error) {
 	if l.host == nil {
 		return mgmt.Differences{}, errNoPolicies
@@ -203,7 +197,6 @@ func properties(m *wasm.DifferenceMessage) (all []mgmt.DifferenceProperty) {
 	return all
 }
 
-// Activate implements [mgmt.Lab].
 func (l lab) Activate(name string, recompute bool) (warnings []string, err error) {
 	if l.host == nil {
 		return nil, errNoPolicies
@@ -212,7 +205,6 @@ func (l lab) Activate(name string, recompute bool) (warnings []string, err error
 	return i.Warnings, moduleError(err)
 }
 
-// Back implements [mgmt.Lab].
 func (l lab) Back(name string, recompute bool) (warnings []string, err error) {
 	if l.host == nil {
 		return nil, errNoPolicies
@@ -221,7 +213,6 @@ func (l lab) Back(name string, recompute bool) (warnings []string, err error) {
 	return i.Warnings, moduleError(err)
 }
 
-// Strategies implements [mgmt.Lab].
 func (l lab) Strategies() (names []string, standard string) {
 	return l.chain.Strategies(), l.chain.DefaultStrategy()
 }

@@ -26,6 +26,7 @@ import (
 )
 
 // policyHost adapts the host of WebAssembly policies to the broker, and runs its work outside queues' turns.
+// It implements [broker.Policies].
 type policyHost struct {
 	host *wasm.Host
 	env  broker.PolicyEnv
@@ -44,7 +45,6 @@ func hostOf(plugins []config.Plugin) *wasm.Host {
 	return nil
 }
 
-// Open implements [broker.Policies].
 func (p *policyHost) Open(env broker.PolicyEnv) error {
 	p.env = env
 	return p.host.Open(wasm.Env{
@@ -129,7 +129,6 @@ func (p *policyHost) queuesOf(strategy string) iter.Seq[*queue.Mailbox] {
 	}
 }
 
-// Close implements [broker.Policies].
 func (p *policyHost) Close() error {
 	p.work.Wait()
 	if err := p.host.Close(); err != nil {
@@ -138,10 +137,8 @@ func (p *policyHost) Close() error {
 	return nil
 }
 
-// Modules implements [broker.Policies].
 func (p *policyHost) Modules() mgmt.Modules { return moduleAdmin{p.host, p.env.Strategies} }
 
-// Measure implements [broker.Policies].
 func (p *policyHost) Measure() (all []metrics.Policy) {
 	for _, i := range p.host.List() {
 		one := metrics.Policy{
@@ -156,7 +153,7 @@ func (p *policyHost) Measure() (all []metrics.Policy) {
 	return all
 }
 
-// moduleAdmin adapts a host to the management API.
+// moduleAdmin adapts a host to the management API. It implements [definitions.Modules] and [mgmt.Modules].
 type moduleAdmin struct {
 	*wasm.Host
 	strategies func() []string
@@ -167,7 +164,6 @@ var (
 	_ definitions.Modules = moduleAdmin{}
 )
 
-// List implements [mgmt.Modules].
 func (a moduleAdmin) List() []json.RawMessage {
 	var all []json.RawMessage
 	for _, i := range a.Host.List() {
@@ -180,7 +176,6 @@ func (a moduleAdmin) List() []json.RawMessage {
 	return all
 }
 
-// Carried implements [definitions.Modules].
 func (a moduleAdmin) Carried() []definitions.Carried {
 	var all []definitions.Carried
 	for _, c := range a.Host.Carried() {
@@ -196,7 +191,6 @@ func (a moduleAdmin) Carried() []definitions.Carried {
 	return all
 }
 
-// Canonical implements [definitions.Modules].
 func (moduleAdmin) Canonical(m mgmt.Module) mgmt.Module {
 	o, err := optionsOf(&m)
 	if err != nil {
@@ -210,7 +204,6 @@ func (moduleAdmin) Canonical(m mgmt.Module) mgmt.Module {
 	return m
 }
 
-// Load implements [mgmt.Modules].
 func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, warnings []string, err error) {
 	o, err := optionsOf(&m)
 	if err != nil {
@@ -242,13 +235,11 @@ func optionsOf(m *mgmt.Module) (wasm.Options, error) {
 	return o, nil
 }
 
-// Reload implements [mgmt.Modules].
 func (a moduleAdmin) Reload(name string, recompute bool) (warnings []string, err error) {
 	i, err := a.Host.Reload(name, recompute)
 	return i.Warnings, moduleError(err)
 }
 
-// Unload implements [mgmt.Modules].
 func (a moduleAdmin) Unload(name string, force bool) error {
 	return moduleError(a.Host.Unload(name, force))
 }

@@ -66,7 +66,6 @@ func Writer(w io.Writer) io.Writer { return writer{w} }
 
 type writer struct{ to io.Writer }
 
-// Write implements [io.Writer].
 func (w writer) Write(b []byte) (int, error) {
 	if _, err := io.WriteString(w.to, Lines(string(b))); err != nil {
 		return 0, err

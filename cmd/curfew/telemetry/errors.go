@@ -50,7 +50,6 @@ func (s *rateLimitedHandler) Enabled(ctx context.Context, level slog.Level) bool
 	return level >= slog.LevelWarn && s.Handler.Enabled(ctx, level)
 }
 
-// Handle implements [slog.Handler].
 func (s *rateLimitedHandler) Handle(ctx context.Context, r slog.Record) error {
 	if !s.limit.allow(r.Time) {
 		return nil
@@ -58,12 +57,10 @@ func (s *rateLimitedHandler) Handle(ctx context.Context, r slog.Record) error {
 	return s.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements [slog.Handler].
 func (s *rateLimitedHandler) WithAttrs(as []slog.Attr) slog.Handler {
 	return &rateLimitedHandler{s.Handler.WithAttrs(as), s.limit}
 }
 
-// WithGroup implements [slog.Handler].
 func (s *rateLimitedHandler) WithGroup(name string) slog.Handler {
 	return &rateLimitedHandler{s.Handler.WithGroup(name), s.limit}
 }

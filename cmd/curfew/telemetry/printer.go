@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// printer is a sink that writes spans as text for people.
+// printer is a sink that writes spans as text for people. It implements [sink].
 type printer struct {
 	to            io.Writer
 	printed, lost atomic.Uint64
@@ -85,7 +85,6 @@ func (p *printer) swap() (pages []string, last bool) {
 	return pages, p.closing
 }
 
-// Close implements [sink].
 func (p *printer) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closing = true
@@ -99,7 +98,6 @@ func (p *printer) Close(ctx context.Context) error {
 	}
 }
 
-// Exported implements [sink].
 func (p *printer) Exported() (printed, lost uint64) { return p.printed.Load(), p.lost.Load() }
 
 // page formats a span:

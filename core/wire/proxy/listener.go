@@ -73,7 +73,6 @@ type accepted struct {
 	err    error
 }
 
-// Accept implements [net.Listener].
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case a := <-l.ready:

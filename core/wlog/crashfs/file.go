@@ -50,7 +50,7 @@ func (f *file) write(w write) {
 	f.pending = append(f.pending, w)
 }
 
-// handle is an open file.
+// handle is an open file. It implements [vfs.File].
 type handle struct {
 	fs     *FS
 	f      *file
@@ -77,7 +77,6 @@ func (h *handle) begin(name string, kind OpKind) error {
 	return h.fs.op(kind, h.name)
 }
 
-// ReadAt implements [io.ReaderAt].
 func (h *handle) ReadAt(p []byte, off int64) (int, error) {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
@@ -111,7 +110,6 @@ func (h *handle) Writev(off int64, parts [][]byte) error {
 	return nil
 }
 
-// Allocate implements [vfs.File].
 func (h *handle) Allocate(size int64) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
@@ -164,7 +162,6 @@ func (h *handle) Sync() error {
 	return err
 }
 
-// Close implements [vfs.File].
 func (h *handle) Close() error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()

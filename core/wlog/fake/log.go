@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// log is an owned shard.
+// log is an owned shard. It implements [wlog.Log].
 type log struct {
 	storage *Storage
 	node    *Node // nil = none
@@ -25,16 +25,12 @@ type log struct {
 
 var _ wlog.Log = (*log)(nil)
 
-// Depth implements [wlog.Log].
 func (l *log) Depth() int { return 2 }
 
-// HasSpace implements [wlog.Log].
 func (l *log) HasSpace(size int, purpose wlog.Purpose) bool { return l.Reserve(size, purpose) == nil }
 
-// Room implements [wlog.Log].
 func (*log) Room() int64 { return 1 << 60 }
 
-// Least implements [wlog.Log].
 func (l *log) Least() wlog.Purpose {
 	if l.Reserve(0, wlog.Bringing) != nil {
 		return wlog.Settling
@@ -42,17 +38,14 @@ func (l *log) Least() wlog.Purpose {
 	return wlog.Bringing
 }
 
-// Reserve implements [wlog.Log].
 func (l *log) Reserve(size int, purpose wlog.Purpose) error {
 	l.storage.mu.Lock()
 	defer l.storage.mu.Unlock()
 	return l.refuses(context.Background(), size, purpose)
 }
 
-// Frees implements [wlog.Log].
 func (l *log) Frees(wlog.Index) bool { return true }
 
-// Offset implements [wlog.Log].
 func (l *log) Offset() time.Duration { return l.offset }
 
 func now() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
@@ -66,7 +59,6 @@ func (l *log) lose(reason error) error {
 	return reason
 }
 
-// Append implements [wlog.Log].
 func (l *log) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	half := l.latency() / 2
 	time.Sleep(half)
@@ -80,7 +72,6 @@ func (l *log) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (w
 	return at, l.cause
 }
 
-// Begin implements [wlog.Log].
 func (l *log) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	s := l.storage
 	s.mu.Lock()
@@ -153,7 +144,6 @@ func (l *log) append(ctx context.Context, entry []byte, purpose wlog.Purpose) (w
 	return at, nil
 }
 
-// ReadAt implements [wlog.Log].
 func (l *log) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -174,7 +164,6 @@ func (l *log) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) erro
 	return nil
 }
 
-// Trim implements [wlog.Log].
 func (l *log) Trim(before wlog.Index) error {
 	l.storage.mu.Lock()
 	defer l.storage.mu.Unlock()
@@ -200,10 +189,8 @@ func (l *log) await() {
 	}
 }
 
-// Lost implements [wlog.Log].
 func (l *log) Lost() <-chan struct{} { return l.lost }
 
-// Close implements [wlog.Log].
 func (l *log) Close() error {
 	l.await()
 	l.storage.mu.Lock()

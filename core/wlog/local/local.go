@@ -257,13 +257,12 @@ func (f *followed) close() {
 	f.announce()
 }
 
-// followedLog passes appended entries on to followers.
+// followedLog passes appended entries on to followers. It implements [wlog.Log].
 type followedLog struct {
 	wlog.Log
 	followed *followed
 }
 
-// Append implements [wlog.Log].
 func (l *followedLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	size := len(entry)
 	at, err := l.Log.Append(ctx, entry, purpose)
@@ -273,7 +272,6 @@ func (l *followedLog) Append(ctx context.Context, entry []byte, purpose wlog.Pur
 	return at, err
 }
 
-// Begin implements [wlog.Log].
 func (l *followedLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	size := len(entry)
 	begun, err := l.Log.Begin(entry, purpose)
@@ -289,10 +287,8 @@ func (l *followedLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.App
 	return done, nil
 }
 
-// Depth implements [wlog.Log].
 func (*followedLog) Depth() int { return 1 }
 
-// Trim implements [wlog.Log].
 func (l *followedLog) Trim(before wlog.Index) error {
 	l.followed.trim(before)
 	return l.Log.Trim(before)

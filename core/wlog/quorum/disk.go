@@ -17,6 +17,7 @@ import (
 //
 // The local log is only appended to. Trimmed entries are gone for good, and no snapshot replaces them, because no node needs their
 // contents. A replica that lags behind the trim therefore receives only the position where the log begins, and no state.
+// It implements [raft.Storage].
 type disk struct {
 	log  wlog.Log
 	hard hardState
@@ -241,12 +242,10 @@ func (d *disk) configurationAt(index uint64) *raftpb.ConfState {
 	return c
 }
 
-// InitialState implements [raft.Storage].
 func (d *disk) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return &raftpb.HardState{Term: new(d.hard.term), Vote: new(d.hard.vote), Commit: new(d.hard.commit)}, d.conf, nil
 }
 
-// Entries implements [raft.Storage].
 func (d *disk) Entries(lo, hi, maxSize uint64) (all []*raftpb.Entry, err error) {
 	if lo <= d.base.index {
 		return nil, raft.ErrCompacted
@@ -280,7 +279,6 @@ func (d *disk) read(index uint64, s *stored) (*raftpb.Entry, error) {
 	return e, d.log.ReadAt(context.Background(), s.at, s.off, e.Data)
 }
 
-// Term implements [raft.Storage].
 func (d *disk) Term(index uint64) (uint64, error) {
 	switch {
 	case index < d.base.index:
@@ -294,10 +292,8 @@ func (d *disk) Term(index uint64) (uint64, error) {
 	}
 }
 
-// LastIndex implements [raft.Storage].
 func (d *disk) LastIndex() (uint64, error) { return d.last().index, nil }
 
-// FirstIndex implements [raft.Storage].
 func (d *disk) FirstIndex() (uint64, error) { return d.base.index + 1, nil }
 
 // Snapshot implements [raft.Storage]. A snapshot has no data; it states where the log begins.

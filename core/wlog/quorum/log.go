@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// ownedLog is the log of a shard that this node owns in a term.
+// ownedLog is the log of a shard that this node owns in a term. It implements [wlog.Log].
 type ownedLog struct {
 	r      *replica
 	term   uint64
@@ -125,7 +125,6 @@ func (l *ownedLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 	return a.At, a.Err
 }
 
-// Begin implements [wlog.Log].
 func (l *ownedLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	l.use.Lock()
 	defer l.use.Unlock()
@@ -207,13 +206,11 @@ func (l *ownedLog) Trim(before wlog.Index) error {
 	}
 }
 
-// Offset implements [wlog.Log].
 func (l *ownedLog) Offset() time.Duration { return l.offset }
 
 // pipelineDepth is how many entries may be on their way to the other nodes at a time.
 const pipelineDepth = 2
 
-// Depth implements [wlog.Log].
 func (l *ownedLog) Depth() int { return pipelineDepth }
 
 // HasSpace implements [wlog.Log]. It considers this node's disk only.
@@ -238,10 +235,8 @@ func (l *ownedLog) Reserve(size int, purpose wlog.Purpose) error {
 // Frees implements [wlog.Log]. It considers this node's disk only.
 func (l *ownedLog) Frees(before wlog.Index) bool { return l.r.disk.log.Frees(before) }
 
-// Lost implements [wlog.Log].
 func (l *ownedLog) Lost() <-chan struct{} { return l.lost }
 
-// Close implements [wlog.Log].
 func (l *ownedLog) Close() error {
 	l.use.Lock()
 	defer l.use.Unlock()

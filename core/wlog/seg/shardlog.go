@@ -12,6 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
+// shardLog implements [wlog.Log].
 type shardLog struct {
 	*storage
 	state     logState
@@ -82,7 +83,6 @@ func (l *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 	return at, nil
 }
 
-// Begin implements [wlog.Log].
 func (l *shardLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	at, err := l.Append(context.Background(), entry, purpose)
 	if errors.Is(err, wlog.ErrFull) {
@@ -93,13 +93,10 @@ func (l *shardLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Append
 	return done, nil
 }
 
-// Depth implements [wlog.Log].
 func (l *shardLog) Depth() int { return 1 }
 
-// Offset implements [wlog.Log].
 func (l *shardLog) Offset() time.Duration { return 0 }
 
-// Reserve implements [wlog.Log].
 func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
 	l.mu.Lock()
 	defer l.unlock()
@@ -112,7 +109,6 @@ func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
 	return nil
 }
 
-// HasSpace implements [wlog.Log].
 func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	if l.state.err() != nil {
 		return false
@@ -144,7 +140,6 @@ func (l *shardLog) Room() int64 {
 	return max(0, seen.size-l.kept(seen.size, wlog.Settling)-seen.end) + space.Free + idle
 }
 
-// Least implements [wlog.Log].
 func (l *shardLog) Least() wlog.Purpose { return wlog.Bringing }
 
 // Takes returns the first purpose for which there is space, as of the last append. It does
@@ -160,7 +155,6 @@ func (l *shardLog) Takes() wlog.Purpose {
 	return wlog.Moving
 }
 
-// Frees implements [wlog.Log].
 func (l *shardLog) Frees(before wlog.Index) bool {
 	dead, _, left := l.table.dead(before)
 	return dead > 0 || left == 0 && before > l.seen.read().last && l.pool.available() >= 2*minSegment
@@ -384,7 +378,6 @@ func (l *shardLog) Trim(before wlog.Index) error {
 	return nil
 }
 
-// Lost implements [wlog.Log].
 func (l *shardLog) Lost() <-chan struct{} { return l.state.lost }
 
 // Close implements [wlog.Log]. It makes the entries durable that Flush has left in the

@@ -124,7 +124,6 @@ func (t *table) close() {
 	}
 }
 
-// ReadAt implements [wlog.Log].
 func (l *shardLog) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err

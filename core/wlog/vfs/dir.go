@@ -125,10 +125,9 @@ func (h *Held) Close() error { return h.open.Close() }
 
 func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
 
-// osFile is a file of the operating system. Each system has its own Writev, Sync and reserve.
+// osFile is a file of the operating system. Each system has its own Writev, Sync and reserve. It implements [File].
 type osFile struct{ *os.File }
 
-// Allocate implements [File].
 func (f osFile) Allocate(size int64) error { return f.allocate(size, f.File) }
 
 // allocate writes zeros to the same file through the handle to. Reserved blocks are not enough: the first write to a reserved block makes

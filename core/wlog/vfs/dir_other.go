@@ -4,7 +4,6 @@ package vfs
 
 import "os"
 
-// Writev implements [File].
 func (f osFile) Writev(off int64, parts [][]byte) error { return f.writeEach(off, parts) }
 
 // reserve does nothing: the following write of zeros finds the space.

@@ -10,7 +10,7 @@ import (
 
 // directFile is a file that bypasses the system's cache where possible. A log is written once and read at most once, so cached pages would
 // be the most expensive part of a write. The file is open twice: transfers of whole pages bypass the cache, all others use it. The system
-// keeps both consistent.
+// keeps both consistent. It implements [File].
 type directFile struct {
 	osFile          // uses the cache
 	raw    *os.File // bypasses the cache; nil once the file system has refused that
@@ -42,7 +42,6 @@ func suits(p []byte, off int64) bool {
 	return (off|int64(len(p)))%page == 0 && uintptr(unsafe.Pointer(unsafe.SliceData(p)))%page == 0
 }
 
-// ReadAt implements [File].
 func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
 	if f.raw != nil && suits(p, off) {
 		if n, err := f.raw.ReadAt(p, off); err == nil {
@@ -141,7 +140,6 @@ func (f *directFile) refused() error {
 	return raw.Close()
 }
 
-// Allocate implements [File].
 func (f *directFile) Allocate(size int64) error {
 	err := f.allocate(size, f.raw)
 	if f.raw != nil && errors.Is(err, syscall.EINVAL) {
@@ -150,7 +148,6 @@ func (f *directFile) Allocate(size int64) error {
 	return err
 }
 
-// Close implements [File].
 func (f *directFile) Close() error {
 	if f.raw == nil {
 		return f.osFile.Close()
