@@ -25,10 +25,6 @@ type arrival struct {
 	from wlog.NodeID
 }
 
-func newArrivals() *arrivals {
-	return &arrivals{conns: make(chan net.Conn), closed: make(chan struct{}), open: map[*arrival]struct{}{}}
-}
-
 func (a *arrivals) add(conn net.Conn, from wlog.NodeID) {
 	c := &arrival{conn, a, from}
 	a.mu.Lock()

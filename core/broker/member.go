@@ -65,7 +65,7 @@ func join(ctx context.Context, s setup) (*member, error) {
 	}
 	s.o.Log.Info("listening", "key", "cluster.listen", "address", listener.Addr().String())
 	m.listens = listener.Addr()
-	m.asked = newArrivals()
+	m.asked = &arrivals{conns: make(chan net.Conn), closed: make(chan struct{}), open: map[*arrival]struct{}{}}
 	m.Node, err = cluster.Open(ctx, cluster.Options{
 		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Stall: c.DiskStall, Shards: uint32(c.Shards),
 		Listener: listener, TLS: m.tls, Version: s.o.Program.Version, Format: cmp.Or(s.o.Program.Format, cluster.Format), Clock: s.o.Clock, Log: s.o.Log, Disk: seg.Options{Events: m.events(s)},

@@ -83,7 +83,7 @@ func (ns *nodes) send(c *request, n replicas.Node, e *endpoint) (*http.Response,
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(uploadTimeout)) // see load
 	}
 	ctx, cancel := context.WithCancel(c.r.Context())
-	wait := newPatience(most, cancel)
+	wait := &patience{most: most, late: time.AfterFunc(most, cancel)}
 	body := c.r.Body
 	if body != nil && body != http.NoBody {
 		body = &arriving{body, wait}
@@ -109,10 +109,6 @@ type patience struct {
 	mu    sync.Mutex // guards the fields below
 	late  *time.Timer
 	ended bool
-}
-
-func newPatience(most time.Duration, over func()) *patience {
-	return &patience{most: most, late: time.AfterFunc(most, over)}
 }
 
 // again restarts the wait, unless it is over.

@@ -47,7 +47,7 @@ func New(o Options) *Links {
 	o.setDefaults()
 	l := &Links{
 		options: o, links: map[wlog.NodeID]*link{}, incoming: map[incomingKey]net.Conn{},
-		callers: newCallers(), reports: newReports(o.Log),
+		callers: callers{conns: map[net.Conn]netip.Addr{}, of: map[netip.Addr]int{}}, reports: reports{log: o.Log, last: map[string]said{}},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.running.Go(l.accept)

@@ -28,8 +28,6 @@ type callers struct {
 	over  bool // no more connections are accepted
 }
 
-func newCallers() callers { return callers{conns: map[net.Conn]netip.Addr{}, of: map[netip.Addr]int{}} }
-
 // enter adds a connection, unless there are too many.
 func (c *callers) enter(conn net.Conn) bool {
 	from := addressOf(conn)

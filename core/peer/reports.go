@@ -30,10 +30,6 @@ const (
 	maxTopics   = 256 // strangers may come from many addresses
 )
 
-func newReports(log *slog.Logger) reports {
-	return reports{log: log, last: map[string]said{}}
-}
-
 // again reports whether the same message was logged about a topic a short time ago.
 func (r *reports) again(topic, what string) bool {
 	now := time.Now()

@@ -28,7 +28,7 @@ func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, 
 	if why == hook.WhyEnqueue || why == hook.WhyRequeue {
 		vs[0].Again = false // asking again is not simulated
 	}
-	e := Event{At: r.now, Hook: name, Verdict: vs[0], Text: r.words(&vs[0])}
+	e := Event{At: r.now, Hook: name, Verdict: vs[0], Text: Words(&vs[0], r.play.At)}
 	if r.stage.Deciders != nil {
 		e.By = slices.Compact(r.stage.Deciders())
 	}
@@ -65,8 +65,6 @@ type contents struct {
 
 // Deaths implements [hook.Source].
 func (c *contents) Deaths(int) int { return c.deaths }
-
-func (r *run) words(v *hook.Verdict) string { return Words(v, r.play.At) }
 
 // Words describes a verdict, with times relative to since.
 func Words(v *hook.Verdict, since hook.Instant) string {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -64,7 +65,7 @@ func NewSpans(o SpanOptions) *Spans {
 		threshold: uint64(o.Sampling.Ratio * (1 << 63)), logUnsampled: math.Log1p(-o.Sampling.Ratio),
 	}
 	if o.FlushDue != nil {
-		s.buffer = &spanBuffer{maxSpans: o.MaxBuffered, flushEvery: o.FlushEvery, flushDue: o.FlushDue, templates: newTemplateCache()}
+		s.buffer = &spanBuffer{maxSpans: o.MaxBuffered, flushEvery: o.FlushEvery, flushDue: o.FlushDue, templates: templateCache{seed: maphash.MakeSeed(), templates: make([]SpanTemplate, maxTemplates)}}
 	}
 	return s
 }

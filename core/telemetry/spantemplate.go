@@ -154,10 +154,6 @@ type templateCache struct {
 // maxTemplates is the cache's size. A template takes about 1.5 KB.
 const maxTemplates = 256
 
-func newTemplateCache() templateCache {
-	return templateCache{seed: maphash.MakeSeed(), templates: make([]SpanTemplate, maxTemplates)}
-}
-
 func (c *templateCache) get(key []byte) *SpanTemplate {
 	t := &c.templates[maphash.Bytes(c.seed, key)%maxTemplates]
 	if !bytes.Equal(t.key, key) {

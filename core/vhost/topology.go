@@ -378,10 +378,6 @@ type queueTable struct {
 	exclusive map[Owner]map[*queue.Mailbox]struct{} // exclusive queues
 }
 
-func newQueueTable() queueTable {
-	return queueTable{byName: map[string]queueEntry{}, exclusive: map[Owner]map[*queue.Mailbox]struct{}{}}
-}
-
 // queueEntry is a queue in the table. Most queues need no extras.
 type queueEntry struct {
 	mailbox *queue.Mailbox

@@ -74,7 +74,7 @@ func New(c Config) *VHost {
 	}
 	r, mu, t := &v.rules, &v.topology.mu, &v.topology
 	v.life = life{rules: r, mu: mu, connections: map[Owner]func(string){}}
-	v.topology = topology{rules: r, life: &v.life, clock: c.Clock, exchanges: map[string]*exchange{}, queues: newQueueTable()}
+	v.topology = topology{rules: r, life: &v.life, clock: c.Clock, exchanges: map[string]*exchange{}, queues: queueTable{byName: map[string]queueEntry{}, exclusive: map[Owner]map[*queue.Mailbox]struct{}{}}}
 	v.changes = changes{
 		rules: r, mu: mu, life: &v.life, definer: definer{c.Name, c.Placement}, log: c.DefinitionLog, all: v.parts,
 	}

@@ -40,7 +40,7 @@ func build(c Config) (hook.Plugin, error) {
 		return nil, err
 	}
 	return &plugin{
-		config: c, seeds: newSeeds(), budget: budget{most: int64(c.MaxEntries)}, queues: queues{keys: map[hook.Queue]*cache{}},
+		config: c, seeds: seeds{maphash.MakeSeed(), maphash.MakeSeed()}, budget: budget{most: int64(c.MaxEntries)}, queues: queues{keys: map[hook.Queue]*cache{}},
 	}, nil
 }
 
@@ -55,8 +55,6 @@ func checkEntries(name string, n int) error {
 type key struct{ high, low uint64 }
 
 type seeds [2]maphash.Seed
-
-func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
 func (s *seeds) hash(b []byte) key { return key{maphash.Bytes(s[0], b), maphash.Bytes(s[1], b)} }
 

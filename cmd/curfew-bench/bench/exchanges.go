@@ -50,10 +50,6 @@ type bindings struct {
 	copies   int64    // how many queues get each message
 }
 
-func fanouts(n int64) bindings {
-	return bindings{patterns: make([]string, n), keys: []string{""}, copies: n}
-}
-
 // directs returns a binding for each key, and at least one for each of n queues.
 func directs(n, keys int64) bindings {
 	b := hashes("", n, max(n, keys))
@@ -101,7 +97,9 @@ type routing struct {
 	bindings
 }
 
-func startFanout(l *load) measurement { return &routing{l, "fanout", fanouts(l.o.queues)} }
+func startFanout(l *load) measurement {
+	return &routing{l, "fanout", bindings{patterns: make([]string, l.o.queues), keys: []string{""}, copies: l.o.queues}}
+}
 func startDirect(l *load) measurement { return &routing{l, "direct", directs(l.o.queues, l.o.keys)} }
 
 func startTopic(l *load) measurement {

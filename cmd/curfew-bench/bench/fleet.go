@@ -273,7 +273,7 @@ func (p *progress) show() error {
 	used := p.used
 	p.s.sample(&used)
 	if p.s.o.pid > 0 {
-		line += fmt.Sprintf("  broker CPU %.0f %% RSS %.1f MiB", (used.cpu-p.used.cpu).Seconds()/took*100, mebi(used.rss))
+		line += fmt.Sprintf("  broker CPU %.0f %% RSS %.1f MiB", (used.cpu-p.used.cpu).Seconds()/took*100, float64(used.rss)/(1<<20))
 	}
 	fmt.Fprintln(p.s.stderr, line)
 	p.at, p.sent, p.got, p.used = now, sent, got, used

@@ -105,8 +105,6 @@ func (r *report) writeJSON(w io.Writer) error {
 
 func millis(ns int64) float64 { return float64(ns) / 1e6 }
 
-func mebi(bytes int64) float64 { return float64(bytes) / (1 << 20) }
-
 // grouped formats a number with commas: 1,234,567.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)

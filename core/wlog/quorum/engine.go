@@ -98,7 +98,7 @@ func New(o Options) (*Engine, error) {
 	if o.Stall == 0 {
 		o.Stall = 5 * time.Second
 	}
-	return &Engine{options: o, owners: newOwners(), began: time.Now(), replicas: map[uint32]*shardReplica{}}, nil
+	return &Engine{options: o, owners: &owners{table: map[uint32]wlog.Ownership{}, heard: map[*listener]struct{}{}}, began: time.Now(), replicas: map[uint32]*shardReplica{}}, nil
 }
 
 // MaxEntry returns how many bytes an entry may have.

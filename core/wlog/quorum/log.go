@@ -82,10 +82,6 @@ func (p *proposal) space() int64 {
 
 func (p *proposal) refuse(err error) { p.settle(wlog.Appended{Err: err}) }
 
-func newOwnedLog(r *replica, term uint64) *ownedLog {
-	return &ownedLog{r: r, term: term, lost: make(chan struct{})}
-}
-
 func (l *ownedLog) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

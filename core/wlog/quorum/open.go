@@ -60,7 +60,7 @@ func (r *replica) open(ctx context.Context, after uint64, fn func(at wlog.Index,
 	if err != nil {
 		return nil, err
 	}
-	l := newOwnedLog(r, term)
+	l := &ownedLog{r: r, term: term, lost: make(chan struct{})}
 	through := make(chan uint64, 1)
 	if err := r.do(func() { through <- r.take(l) }); err != nil {
 		return nil, err

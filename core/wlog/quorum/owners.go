@@ -23,10 +23,6 @@ type listener struct {
 	stop    chan struct{}
 }
 
-func newOwners() *owners {
-	return &owners{table: map[uint32]wlog.Ownership{}, heard: map[*listener]struct{}{}}
-}
-
 // set stores an ownership. It does not block.
 func (o *owners) set(now wlog.Ownership) {
 	o.mu.Lock()

@@ -71,8 +71,6 @@ type status struct {
 	commits   *telemetry.Histogram
 }
 
-func newStatus() status { return status{commits: telemetry.NewHistogram(telemetry.Latencies)} }
-
 func (s *status) committed(since time.Time) { s.commits.Add(time.Since(since).Seconds(), 1) }
 
 // Status returns the states of all replicas that were started, or whose start has failed.

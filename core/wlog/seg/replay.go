@@ -71,7 +71,7 @@ func (r *replayer) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte)
 // log returns the shard as replay has found it. It owns the segments.
 func (r *replayer) log() *shardLog {
 	w := &r.walk
-	l := &shardLog{mu: newLock(), storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
+	l := &shardLog{mu: make(lock, 1), storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
 	l.state.lost = make(chan struct{})
 	l.pool.maker, l.pool.changed.L = maker{storage: r.storage, epoch: r.epoch()}, &l.pool.mu
 	l.reclaimer = reclaimer{storage: r.storage, table: &l.table, pool: &l.pool, first: w.first}

@@ -41,8 +41,6 @@ var _ wlog.Log = (*shardLog)(nil)
 // while one waits for a [sync.Mutex].
 type lock chan struct{}
 
-func newLock() lock { return make(lock, 1) }
-
 func (l lock) Lock()   { l <- struct{}{} }
 func (l lock) Unlock() { <-l }
 
