@@ -278,7 +278,6 @@ type moduleOptions struct {
 	Recompute bool `json:"recompute,omitempty"`
 }
 
-// Save implements [wasm.Store].
 func (c clusterModules) Save(k wasm.StoredPolicy) error {
 	r := c.registry()
 	if r == nil {
@@ -291,7 +290,6 @@ func (c clusterModules) Save(k wasm.StoredPolicy) error {
 	return r.SaveModule(k.Name, options, k.Module)
 }
 
-// Delete implements [wasm.Store].
 func (c clusterModules) Delete(name string) error {
 	r := c.registry()
 	if r == nil {
