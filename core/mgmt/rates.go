@@ -42,14 +42,9 @@ func newMeters(clock func() hook.Instant, interval time.Duration) *meters {
 	return &meters{clock: clock, interval: interval, all: map[any]*meter{}}
 }
 
-// rates samples the counts of a key and returns their rates. A key always has the same number of counts.
-func (ms *meters) rates(key any, counts []int64) []float64 {
-	rates, _ := ms.measure(key, counts)
-	return rates
-}
-
-// measure is rates, and reports whether the rates are current. Otherwise they are zero, for want of a second sample, or an average over a
-// long time without requests.
+// measure samples the counts of a key, which always has the same number of counts. It returns their rates, and reports
+// whether these are current. Otherwise they are zero, for want of a second sample, or an average over a long time without
+// requests.
 func (ms *meters) measure(key any, counts []int64) (rates []float64, known bool) {
 	now := ms.clock()
 	ms.mu.Lock()

@@ -137,3 +137,8 @@ func TestMetersAreBounded(t *testing.T) {
 		t.Errorf("got %d meters after an hour, want one", len(ms.all))
 	}
 }
+
+func (ms *meters) rates(key any, counts []int64) []float64 {
+	rates, _ := ms.measure(key, counts)
+	return rates
+}

@@ -30,26 +30,25 @@ func (l *ledger) publish(n int) (first uint64) {
 	return first
 }
 
-// mark records a fact about a message. It returns false if the fact was known already.
-func (l *ledger) mark(number uint64, what byte) bool {
+// mark records a fact about a message.
+func (l *ledger) mark(number uint64, what byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if number >= uint64(len(l.state)) {
-		return false // a message of another run
+		return // a message of another run
 	}
 	s := &l.state[number]
 	if *s&what != 0 {
 		if what == came {
 			l.again++
 		}
-		return false
+		return
 	}
 	*s |= what
 	l.counts[what]++
 	if what != refused && *s&(confirmed|came) == confirmed|came {
 		l.both++
 	}
-	return true
 }
 
 func (l *ledger) sent() int64 {

@@ -65,7 +65,7 @@ func settle(c *config.Telemetry) (settings, error) {
 	}
 	if s.metrics.to != config.ExportOff {
 		s.interval, wrong[4] = interval(c.Metrics.Interval)
-		_, wrong[5] = number(envMetricTimeout, 1)
+		_, wrong[5] = number(envMetricTimeout)
 	}
 	if s.traces.to != config.ExportOff || s.metrics.to != config.ExportOff {
 		wrong[6] = checkResource(c.ServiceName)
@@ -91,15 +91,15 @@ func truth(name string) (bool, error) {
 	return false, badVariable(name, "is not a truth value", "true or false")
 }
 
-// number reads a variable that is a whole number, at least least; an absent one counts as 0.
-func number(name string, least int64) (int64, error) {
+// number reads a variable that is a whole number from 1; an absent one counts as 0.
+func number(name string) (int64, error) {
 	v := os.Getenv(name)
 	if v == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || n < least {
-		return 0, badVariable(name, "is not such a number", fmt.Sprintf("a whole number from %d", least))
+	if err != nil || n < 1 {
+		return 0, badVariable(name, "is not such a number", "a whole number from 1")
 	}
 	return n, nil
 }
@@ -109,7 +109,7 @@ func interval(given config.Optional[time.Duration]) (time.Duration, error) {
 	if given.Given {
 		return given.Value, nil
 	}
-	ms, err := number(envMetricInterval, 1)
+	ms, err := number(envMetricInterval)
 	if ms == 0 {
 		return time.Minute, err
 	}
@@ -150,7 +150,7 @@ func samplerRatio() (float64, error) {
 func limits(waiting int) (otlp.Limits, error) {
 	var errs []error
 	read := func(name string, most, standard int64) int64 {
-		n, err := number("OTEL_BSP_"+name, 1)
+		n, err := number("OTEL_BSP_" + name)
 		errs = append(errs, err)
 		return min(cmp.Or(n, standard), most)
 	}
@@ -280,7 +280,7 @@ func isPort(s string) bool {
 // checkTimeout refuses a value that would overflow when multiplied.
 func checkTimeout(name string) error {
 	const most = int64(24 * time.Hour / time.Millisecond)
-	n, err := number(name, 1)
+	n, err := number(name)
 	if n > most {
 		return badVariable(name, "is too long", fmt.Sprintf("milliseconds up to %d", most))
 	}
