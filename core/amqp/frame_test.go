@@ -3,6 +3,7 @@ package amqp
 import (
 	"bytes"
 	"math"
+	"sync"
 	"testing"
 )
 
@@ -145,4 +146,18 @@ func TestNextFrameDoesNotAllocate(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	})
+}
+
+// Writing a method wrote its flags back: the race detector saw it where two connections send one.
+func TestAMethodIsOnlyReadWhereItIsWritten(t *testing.T) {
+	m := &QueueDeclare{Queue: "q", Durable: true, Exclusive: true}
+	var written [2][]byte
+	var wg sync.WaitGroup
+	for i := range written {
+		wg.Go(func() { written[i] = AppendMethod(nil, 1, m) })
+	}
+	wg.Wait()
+	if !bytes.Equal(written[0], written[1]) || !m.Durable || m.AutoDelete {
+		t.Errorf("%x and %x of %+v", written[0], written[1], m)
+	}
 }

@@ -78,6 +78,9 @@ func (c *codec) bits(field string, flags ...*bool) {
 		}
 	}
 	c.octet(field, &b)
+	if !c.reading { // others may write the same method
+		return
+	}
 	for i, flag := range flags {
 		*flag = b&(1<<i) != 0
 	}
