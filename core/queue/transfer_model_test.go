@@ -141,12 +141,12 @@ func (g *transferGame) handle(q *Queue, k *task) {
 	q.mailbox.handle(g.now, k)
 }
 
-func (g *transferGame) answer() (any bool) {
+func (g *transferGame) answer() (some bool) {
 	for _, k := range g.from.mailbox.takeInbox(false) {
 		g.handle(g.from, &k)
-		any = true
+		some = true
 	}
-	return any
+	return some
 }
 
 func idsOf(q *Queue) map[uint64]int {

@@ -100,6 +100,7 @@ type routing struct {
 func startFanout(l *load) measurement {
 	return &routing{l, "fanout", bindings{patterns: make([]string, l.o.queues), keys: []string{""}, copies: l.o.queues}}
 }
+
 func startDirect(l *load) measurement { return &routing{l, "direct", directs(l.o.queues, l.o.keys)} }
 
 func startTopic(l *load) measurement {

@@ -40,4 +40,9 @@ await scenario(async (browser, faults) => {
   same(texts.filter((t) => / lost/.test(t)), ['25 % lost, 2.0/s'], 'what is lost');
   holds(!texts.includes('none arrives'), `what arrives, too, is drawn as lost: ${texts}`);
   await page.getByText('On its slowest way: –.').waitFor(); // how fast it is is not known yet
+
+  // Nothing has left yet: nothing was lost.
+  Object.assign(flow, {cycles: [], nodes: [node('d')], edges: [edge({from: 'd', exchange: 'gone', problem: 'no_exchange', count: 0, rate: null})]});
+  await page.getByText('Messages would be lost, in 1 queue.').waitFor({timeout: 60_000});
+  await page.getByText('⚠ messages would be lost').waitFor();
 });

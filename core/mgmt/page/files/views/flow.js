@@ -39,7 +39,7 @@ export default async function show(main, context) {
       rows.show(edges);
       const loss = losing(flow.edges), least = flow.left_out.edges > 0 ? 'At least ' : '';
       sum.hidden = loss.queues === 0;
-      fill(sum, loss.rate > 0 ? `${least}${rate(loss.rate).replace('/s', '')} messages a second are lost, in ${plural(loss.queues, 'queue')}.` : `Messages were lost, in ${plural(loss.queues, 'queue')}.`);
+      fill(sum, loss.rate > 0 ? `${least}${rate(loss.rate).replace('/s', '')} messages a second are lost, in ${plural(loss.queues, 'queue')}.` : `Messages ${loss.past ? 'were' : 'would be'} lost, in ${plural(loss.queues, 'queue')}.`);
       all.hidden = edges.length === 0;
       empty.hidden = shown.length > 0;
       if (shown.length === 0) fill(empty, nothing(name, hidden));
@@ -86,7 +86,7 @@ function card(c) {
     const text = queues.length > 1 ? `${first} and ${plural(queues.length - 1, 'other queue')}` : first;
     fill(title, text, inVHost(c.edges[0].vhost));
     scroller.setAttribute('aria-label', 'Picture of ' + title.textContent);
-    fill(badges, c.rate > 0 && h('span', {class: 'badge'}, rate(c.rate)), c.bad && h('span', {class: 'badge warn'}, '⚠ messages are lost'),
+    fill(badges, c.rate > 0 && h('span', {class: 'badge'}, rate(c.rate)), c.bad && h('span', {class: 'badge warn'}, c.lost ? '⚠ messages are lost' : '⚠ messages would be lost'),
       c.cycles.length > 0 && h('span', {class: 'badge accent'}, '↻ ' + plural(c.cycles.length, 'cycle')));
     fill(cycles, c.cycles.map((cycle) => h('p', {class: 'small quiet'}, says(cycle, c))));
     fold(c);

@@ -49,7 +49,7 @@
  * @property {string} [source] queue of messages that are lost behind an exchange
  */
 
-/** @typedef {{key: string, nodes: Map<string, Node>, ways: Map<string, Way>, edges: Edge[], cycles: any[], rate: number, bad: boolean}} Component */
+/** @typedef {{key: string, nodes: Map<string, Node>, ways: Map<string, Way>, edges: Edge[], cycles: any[], rate: number, bad: boolean, lost?: boolean}} Component */
 
 const id = (/** @type {string[]} */ ...parts) => parts.join('\u0000');
 
@@ -87,17 +87,21 @@ export function share(e) {
   return of && by.reduce((n, [, k]) => n + k, 0) / of;
 }
 
+/** Reports whether messages of an edge have been lost. @param {Edge} e */
+const hasLost = (e) => share(e) > 0 && (!e.problem || e.count > 0);
+
 /**
- * Returns how many messages a second are lost, and in how many queues; or, if none are now, in how many they were. Of a message for
- * several queues there are as many edges.
+ * Returns how many messages a second are lost, and in how many queues; or, if none are now, in how many they were; or, if none ever
+ * were, in how many they would be. Of a message for several queues there are as many edges.
  * @param {Edge[]} edges
  */
 export function losing(edges) {
-  /** @type {Map<string, {queue: string, rate: number}>} */
+  /** @type {Map<string, {queue: string, rate: number, past: boolean}>} */
   const all = new Map();
-  for (const e of edges) if (share(e) > 0) all.set(id(e.vhost, e.from, String(e.reason), e.exchange ?? '', e.key ?? '\u0001', e.own_key ?? '\u0001', String(e.recent)), {queue: id(e.vhost, e.from), rate: (e.rate ?? 0) * share(e)});
-  const now = [...all.values()].filter((l) => l.rate > 0);
-  return {rate: now.reduce((n, l) => n + l.rate, 0), queues: new Set((now.length ? now : [...all.values()]).map((l) => l.queue)).size};
+  for (const e of edges) if (share(e) > 0) all.set(id(e.vhost, e.from, String(e.reason), e.exchange ?? '', e.key ?? '\u0001', e.own_key ?? '\u0001', String(e.recent)), {queue: id(e.vhost, e.from), rate: (e.rate ?? 0) * share(e), past: hasLost(e)});
+  const found = [...all.values()], now = found.filter((l) => l.rate > 0), past = found.filter((l) => l.past);
+  const shown = now.length ? now : past.length ? past : found;
+  return {rate: now.reduce((n, l) => n + l.rate, 0), past: past.length > 0, queues: new Set(shown.map((l) => l.queue)).size};
 }
 
 /** Writes a share. @param {number} part from 0 to 1 */
@@ -140,6 +144,7 @@ function addEdge(c, e, known) {
   c.edges.push(e);
   c.rate += e.rate ?? 0;
   c.bad ||= loses(e) || share(e) > 0;
+  c.lost ||= hasLost(e);
   const queue = (/** @type {string} */ name) => {
     const key = id(e.vhost, name);
     if (!c.nodes.has(key)) c.nodes.set(key, {id: key, kind: 'queue', vhost: e.vhost, name, queue: known.get(key)});
