@@ -3,6 +3,7 @@ package amqp
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 )
 
 // Frame types [AMQP 4.2.3].
@@ -130,10 +131,16 @@ func (f Frame) describe() string {
 func AppendMethod(dst []byte, channel uint16, m Method) []byte {
 	start := len(dst)
 	class, method := m.ID()
-	c := codec{dst: appendMethodHead(dst, channel, class, method)}
-	m.fields(&c)
-	return endFrame(c.dst, start)
+	c := writing.Get().(*codec)
+	c.dst = appendMethodHead(dst, channel, class, method)
+	m.fields(c)
+	dst, c.dst = c.dst, nil
+	writing.Put(c)
+	return endFrame(dst, start)
 }
+
+// writing has codecs to append with. A call through the interface would allocate one for each method, as for each basic.get-ok.
+var writing = sync.Pool{New: func() any { return new(codec) }}
 
 // AppendHeartbeat appends a heartbeat frame.
 func AppendHeartbeat(dst []byte) []byte {

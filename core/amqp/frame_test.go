@@ -161,3 +161,11 @@ func TestAMethodIsOnlyReadWhereItIsWritten(t *testing.T) {
 		t.Errorf("%x and %x of %+v", written[0], written[1], m)
 	}
 }
+
+// Every method that was written allocated a codec: each basic.get-ok and tx.commit-ok.
+func TestAppendMethodAllocatesNothing(t *testing.T) {
+	b := make([]byte, 0, 1<<10)
+	for _, m := range []Method{&BasicGetOK{Exchange: "e", RoutingKey: "k"}, &TxCommitOK{}, &QueueDeclare{Queue: "q", Durable: true}} {
+		noAllocs(t, m.Name(), func() { b = AppendMethod(b[:0], 1, m) })
+	}
+}
