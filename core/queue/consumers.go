@@ -53,7 +53,7 @@ func (cs *consumers) wake(q *Queue, now hook.Instant, c *Consumer) {
 	if c.removed {
 		return
 	}
-	q.consumers.refresh(c)
+	cs.refresh(c)
 	q.afterChange(now)
 }
 
