@@ -22,6 +22,9 @@ const (
 	partHeader = "Curfew-Part" // the answer is merged with the parts of other nodes
 )
 
+// undoneHeader marks an answer to another node, which refuses a request with nothing done because what it is about has moved away from here.
+const undoneHeader = "Curfew-Undone"
+
 // passedHeaders are the headers that go to the node that answers. Other headers are for the asked node only.
 var passedHeaders = []string{"Accept", "Content-Type", "Last-Event-Id", "X-Reason"}
 
@@ -96,6 +99,11 @@ func (ns *nodes) send(c *request, n replicas.Node, e *endpoint) (*http.Response,
 	if err != nil {
 		cancel()
 		return nil, ns.unforwarded(c, n, most, err)
+	}
+	if answer.Header.Get(undoneHeader) != "" {
+		_ = answer.Body.Close() // the status says everything
+		cancel()
+		return nil, errElsewhere
 	}
 	answer.Body = &partBody{from: answer.Body, cancel: cancel, late: time.AfterFunc(ns.silence, cancel), most: ns.silence}
 	return answer, nil

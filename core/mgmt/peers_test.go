@@ -28,6 +28,7 @@ type cluster struct {
 	nodes []*peer
 
 	awaited func(vhost string) // runs during AwaitVHost; nil = nothing does
+	located func(vhost string) // runs before OwnerOf; nil = nothing does
 
 	mu        sync.Mutex // guards the fields below
 	owners    map[string]wlog.NodeID
@@ -123,6 +124,9 @@ func (c *cluster) place(name string, node int) {
 
 // OwnerOf implements [Placements].
 func (c *cluster) OwnerOf(vhost string) (owner wlog.NodeID, known bool) {
+	if c.located != nil {
+		c.located(vhost)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if owner, known = c.owners[vhost]; known {
@@ -309,6 +313,63 @@ func TestANodeAsksForAVHostThatItHasNotHeardOf(t *testing.T) {
 		c.news = func() { c.mu.Unlock(); defer c.mu.Lock(); c.news = nil; c.place("new", 1) }
 		c.want(node, 201, "PUT", "/api/queues/new/q", `{"durable":true}`)
 		c.want(node, 404, "PUT", "/api/queues/none/q", `{"durable":true}`)
+	}
+}
+
+// A request that reaches a vhost, or the registry, while it moves to another node is carried out there, once. It was refused with 503, for
+// instance when a script set up users just after the start of a cluster, which then hands over the registry to the node with the least work.
+func TestRequestsFollowWhatMoves(t *testing.T) {
+	const queue = `{"durable":true,"arguments":{"x-message-ttl":60000}}`
+	for node := range 3 {
+		t.Run(fmt.Sprintf("vhost, asked at node %d", node), func(t *testing.T) {
+			c := newCluster(t)
+			v, _ := c.rigs[1].api.Store.VHost("b")
+			v.Move("it moves")
+			var asked atomic.Int32
+			var arrive sync.Once
+			c.located = func(vhost string) {
+				if vhost != "b" || asked.Add(1) < 10 {
+					return
+				}
+				arrive.Do(func() {
+					_, err := c.rigs[2].api.Store.AddVHost("b", v.Metadata())
+					must(t, err)
+					_, err = c.rigs[2].api.users().SetPermissions(definitions.AllPermissions("guest", "b"))
+					must(t, err)
+					c.mu.Lock()
+					c.owners["b"] = c.nodes[2].ID
+					c.mu.Unlock()
+				})
+			}
+			c.want(node, 201, "PUT", "/api/queues/b/q", queue)
+			c.located = nil
+			c.want(2, 204, "PUT", "/api/queues/b/q", queue) // with all arguments
+		})
+	}
+	for _, node := range []int{0, 2} {
+		t.Run(fmt.Sprintf("registry, asked at node %d", node), func(t *testing.T) {
+			c := newCluster(t)
+			c.mu.Lock()
+			c.registrar = c.nodes[1].ID
+			c.mu.Unlock()
+			refused := 0
+			c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if refused++; refused > 1 {
+					c.mu.Lock()
+					c.registrar = c.nodes[2].ID
+					c.mu.Unlock()
+				}
+				(&request{caller: caller{api: c.rigs[1].api, w: w, r: r}, forwarded: true}).refuse(errElsewhere)
+			}))
+			c.want(node, 201, "PUT", "/api/users/u", `{"password":"secret","tags":"monitoring"}`)
+			if refused != 2 {
+				t.Errorf("node 1 was asked %d times", refused)
+			}
+			w := c.want(2, 200, "GET", "/api/users/u", "")
+			if !strings.Contains(w.Body.String(), `"monitoring"`) {
+				t.Errorf("the user is %s", w.Body)
+			}
+		})
 	}
 }
 

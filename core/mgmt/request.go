@@ -172,6 +172,9 @@ func (c *request) refuse(err error) {
 	}
 	if f == errElsewhere {
 		c.w.Header().Set("Retry-After", "1")
+		if c.forwarded {
+			c.w.Header().Set(undoneHeader, "1")
+		}
 	}
 	if f.code == "" {
 		c.w.WriteHeader(f.status)

@@ -1,8 +1,10 @@
 package mgmt
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -98,7 +100,7 @@ func answerHere(c *request, e *endpoint) error { return e.do(c) }
 func (c *request) dispatch(e *endpoint) error {
 	switch {
 	case !c.forwarded:
-		return e.at.answer(c, e)
+		return c.whileMoving(func() error { return e.at.answer(c, e) })
 	case c.part && e.at.part != nil:
 		c.without = readWithout(c.r.Header)
 		c.api.nodes.noteServed(c.w.Header(), c.without)
@@ -109,6 +111,57 @@ func (c *request) dispatch(e *endpoint) error {
 	}
 	return e.do(c)
 }
+
+// moveTime is how long a request waits for the new owner of what it is about, and moveStep the time between two attempts.
+const (
+	moveTime = 5 * time.Second
+	moveStep = 100 * time.Millisecond
+)
+
+// whileMoving repeats a request that was refused, with nothing done, because what it is about was moving to another owner. It does so until
+// the new owner answers, or for moveTime. A node hands over the registry, or a vhost, when another node starts, joins or stops. A request
+// with a large body, or with one of unknown length, is not repeated.
+func (c *request) whileMoving(attempt func() error) error {
+	first, size := c.r, c.r.ContentLength
+	if size < 0 || size > freeBody {
+		return attempt()
+	}
+	var body []byte
+	if size > 0 {
+		body = make([]byte, size)
+		if _, err := io.ReadFull(first.Body, body); err != nil {
+			return c.bodyError(err)
+		}
+	}
+	var late <-chan time.Time
+	for {
+		if size > 0 {
+			c.r = first.WithContext(first.Context())
+			c.r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		err := attempt()
+		f := c.failureOf(err)
+		if f != errElsewhere && (late == nil || !isUnowned(f)) {
+			return err
+		}
+		if late == nil {
+			late = time.After(moveTime)
+		}
+		select {
+		case <-time.After(moveStep):
+		case <-late:
+			return err
+		case <-first.Context().Done():
+			return err
+		}
+		c.freeBody()
+		c.r = first
+		c.vhost, _ = c.api.Store.VHost(c.vars["vhost"]) // none has the empty name
+	}
+}
+
+// isUnowned reports whether a request failed with nothing done because its vhost, or the registry, has no owner now.
+func isUnowned(f *failure) bool { return f != nil && f.code == noOwner && f != errMoved }
 
 // staleHeader marks answers from a copy of the registry that may lack the latest changes.
 const staleHeader = "Curfew-Stale"
@@ -124,7 +177,7 @@ func answerCopied(c *request, e *endpoint) error {
 // errUnowned is the failure of a request about a vhost, or the registry, that has no owner now.
 func (c *caller) errUnowned(what string) error {
 	c.w.Header().Set("Retry-After", "1")
-	return &failure{http.StatusServiceUnavailable, "no_owner", what + " has no owner now: a majority of the nodes is needed, which then agree on one"}
+	return &failure{http.StatusServiceUnavailable, noOwner, what + " has no owner now: a majority of the nodes is needed, which then agree on one"}
 }
 
 const registryText = "the registry"
@@ -134,6 +187,7 @@ func vhostText(name string) string { return "vhost '" + name + "'" }
 // forwardToOwner lets the owner of a vhost answer.
 func forwardToOwner(c *request, e *endpoint, vhost string) error {
 	v, there := c.api.Store.VHost(vhost)
+	there = there && !v.Moved()
 	owner, known := c.api.nodes.placements.OwnerOf(vhost)
 	_, named := c.vars["vhost"]
 	n, ok := c.api.nodes.memberOf(owner)
@@ -252,12 +306,15 @@ func forwardToAll(c *request, e *endpoint) error {
 	return nil
 }
 
+// noOwner is the code of a failure whose vhost, or the registry, has no owner or gets another one.
+const noOwner = "no_owner"
+
 var (
 	// errMoved is the failure of a request whose vhost, or the registry, got another owner meanwhile.
-	errMoved = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about is getting another owner; whether it was done is not known"}
+	errMoved = &failure{http.StatusServiceUnavailable, noOwner, "what the request is about is getting another owner; whether it was done is not known"}
 	// errElsewhere is the failure of a request whose vhost, or the registry, got another
 	// owner before anything was done.
-	errElsewhere = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about has another owner now; nothing was done"}
+	errElsewhere = &failure{http.StatusServiceUnavailable, noOwner, "what the request is about has another owner now; nothing was done"}
 )
 
 // isOwnership reports whether an error says that this node does not own the shard, or has lost it.
