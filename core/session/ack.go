@@ -14,12 +14,11 @@ import (
 
 // unsettled is a channel's part with the deliveries that the client has not settled: their tags, leases and timeouts.
 type unsettled struct {
+	*shared
 	out       *outlet
-	round     *round
 	tx        *transaction
 	credit    *credit
 	consumers *consumers
-	alarm     *leaseAlarm
 	ended     endedTags // tags of deliveries that came back at the end of their lease; belongs to the reader
 
 	// Guarded by out's lock.

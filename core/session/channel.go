@@ -18,7 +18,6 @@ import (
 // of their fields out's lock guards, because deliveries and confirms use them.
 type channel struct {
 	conn       *Conn
-	closing    bool // channel.close was sent; only close-ok is handled
 	outlet     outlet
 	topology   topology
 	publisher  publisher
@@ -28,9 +27,9 @@ type channel struct {
 }
 
 func newChannel(c *Conn, id uint16) *channel {
-	ch := &channel{conn: c, outlet: outlet{buf: &c.out, id: id, frameMax: c.frameMax, wake: c.wake}}
+	ch := &channel{conn: c, outlet: outlet{buf: &c.out, id: id, frameMax: c.frameMax}}
 	ch.tx.init(&ch.outlet, c.vhost)
-	ch.topology = topology{out: &ch.outlet, access: &c.access, vhost: c.vhost, replies: c.srv.replies, owner: c.id}
+	ch.topology = topology{shared: &c.shared, out: &ch.outlet, owner: c.id}
 	ch.reply.all = c.srv.replies
 	ch.deliveries.init(c, ch)
 	ch.publisher.init(c, ch)
@@ -41,9 +40,9 @@ func newChannel(c *Conn, id uint16) *channel {
 // connection's write buffer.
 type outlet struct {
 	buf      *writeBuffer
-	wake     func() // makes the reader call Tick
 	frameMax int    // of the connection
 	id       uint16 // the channel's number
+	closing  bool   // channel.close was sent; only close-ok is handled; belongs to the reader
 
 	// Guarded by buf's lock.
 	closed  bool        // no further delivery or confirm may be sent; only the reader sets it
@@ -76,7 +75,7 @@ func (o *outlet) fail(why *amqp.Error) {
 	}
 	buf.mu.Unlock()
 	if first {
-		o.wake()
+		o.buf.tick()
 	}
 }
 
@@ -109,7 +108,7 @@ func (o *outlet) appendReturn(b []byte, m *queue.Message) []byte {
 }
 
 func (ch *channel) frame(f amqp.Frame) error {
-	if ch.closing {
+	if ch.outlet.closing {
 		return ch.awaitCloseOK(f)
 	}
 	if f.Type == amqp.FrameMethod && ch.publisher.awaitsMethod() {
@@ -241,7 +240,7 @@ func (ch *channel) closeByPeer(m *amqp.ChannelClose) error {
 // fail closes the channel for an error, after carrying out everything that was received before the error.
 func (ch *channel) fail(e *amqp.Error) {
 	ch.conn.round.flush()
-	ch.closing = true
+	ch.outlet.closing = true
 	closeChannels(&ch.conn.round, ch)
 	ch.outlet.send(&amqp.ChannelClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
 }
@@ -255,7 +254,7 @@ func (ch *channel) deleteQueue(m *amqp.QueueDelete) error {
 
 // tick returns the error to close the channel with, if a queue has stopped or a consumer does not acknowledge.
 func (ch *channel) tick(now hook.Instant) error {
-	if ch.closing {
+	if ch.outlet.closing {
 		return nil
 	}
 	if err := ch.outlet.failed(); err != nil {

@@ -142,7 +142,7 @@ func (p *partialFrame) begin(all *channels, data []byte) (consumed int) {
 		return 0
 	}
 	ch := all.at(id)
-	if ch == nil || ch.closing {
+	if ch == nil || ch.outlet.closing {
 		return 0
 	}
 	offset, ok := ch.publisher.beginPart(size, payload)
@@ -164,7 +164,9 @@ func (p *partialFrame) add(data []byte) (consumed int) {
 }
 
 // wanted reports whether the channel is still receiving a body: it, or the connection, may have been closed since.
-func (p *partialFrame) wanted() bool { return !p.channel.closing && p.channel.publisher.awaitsBody() }
+func (p *partialFrame) wanted() bool {
+	return !p.channel.outlet.closing && p.channel.publisher.awaitsBody()
+}
 
 // end ends the frame with the byte that should be the frame end. malformed is the error if
 // it is not; otherwise err is the error of the channel.

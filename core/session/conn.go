@@ -23,7 +23,7 @@ import (
 // Conn is one client's connection: the handshake, then channels. It belongs to its reader, the goroutine that calls Feed. Other
 // goroutines use only out, what out's lock guards, and atomics.
 type Conn struct {
-	srv  *Server
+	shared
 	peer Peer
 	id   uint64 // unique in this process: the owner of exclusive queues
 	wake func() // see [Server.Accept]
@@ -31,7 +31,6 @@ type Conn struct {
 
 	phase      phase
 	user       auth.User
-	vhost      *vhost.VHost
 	offset     time.Duration // difference between the vhost's time and this node's
 	caps       capabilities
 	name       string // connection_name of the client; "" if it gave none
@@ -57,15 +56,20 @@ type Conn struct {
 
 	channels channels
 	partial  partialFrame
+}
 
-	// Parts that all channels use.
+// shared is what all channels of a connection use. It belongs to the connection's reader, but for what its parts say.
+type shared struct {
+	srv   *Server
+	vhost *vhost.VHost // nil before connection.open
+
 	access   access
 	round    round
 	routes   routeCache
 	plans    plans
 	reader   propsReader
 	observer observer
-	leases   leaseAlarm
+	alarm    leaseAlarm
 }
 
 // Peer is the far end of a connection.
@@ -255,9 +259,9 @@ func (c *Conn) Tick(now hook.Instant) {
 		c.log().Warn("connection closed", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", *reason)
 		c.close(amqp.Errorf(amqp.ReplyConnectionForced, "%s", *reason))
 	}
-	if c.leases.due(now) {
+	if c.alarm.due(now) {
 		for _, ch := range c.channels.all() {
-			if ch != nil && !ch.closing {
+			if ch != nil && !ch.outlet.closing {
 				ch.deliveries.unsettled.endLeases(now)
 			}
 		}

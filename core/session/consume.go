@@ -13,18 +13,14 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // deliveries is a channel's part that consumes: its consumers, basic.get, the channel's credit, and deliveries that are not settled.
 type deliveries struct {
+	*shared
 	out      *outlet
-	srv      *Server
-	vhost    *vhost.VHost
 	topology *topology
-	round    *round
-	observer *observer
 	reply    *replyQueue
 	conn     *ConnInfo // nil for a [Direct]
 
@@ -34,12 +30,12 @@ type deliveries struct {
 }
 
 func (d *deliveries) init(c *Conn, ch *channel) {
-	d.out, d.srv, d.vhost, d.topology, d.round = &ch.outlet, c.srv, c.vhost, &ch.topology, &c.round
-	d.observer, d.reply, d.conn = &c.observer, &ch.reply, c.Info()
+	d.shared, d.out, d.topology = &c.shared, &ch.outlet, &ch.topology
+	d.reply, d.conn = &ch.reply, c.Info()
 	d.consumers.out, d.consumers.byTag, d.consumers.notified = d.out, map[string]*consumer{}, c.caps.cancelNotify
-	d.credit.out, d.credit.round = d.out, d.round
+	d.credit.out, d.credit.round = d.out, &c.round
 	u := &d.unsettled
-	u.out, u.round, u.tx, u.credit, u.consumers, u.alarm = d.out, d.round, &ch.tx, &d.credit, &d.consumers, &c.leases
+	u.shared, u.out, u.tx, u.credit, u.consumers = &c.shared, d.out, &ch.tx, &d.credit, &d.consumers
 }
 
 // consumers are a channel's consumers by tag, and the consumer that stands for basic.get.

@@ -97,7 +97,7 @@ func (p *publisher) header(payload []byte) error {
 	if limit := p.srv.MessageMax; h.BodySize > uint64(limit) {
 		return precondition("message size %d is larger than configured max size %d", h.BodySize, limit)
 	}
-	if most := p.propsMax + amqp.FrameSlack; len(h.Props) > most { // it came through a [Direct]
+	if most := p.propsMax() + amqp.FrameSlack; len(h.Props) > most { // it came through a [Direct]
 		return precondition("properties of %d bytes fit no frame, the limit is %d with frame_max = %d", len(h.Props), most, p.srv.FrameMax)
 	}
 	props, err := p.reader.check(&p.props, h.Props, p.reply)

@@ -69,7 +69,7 @@ func (p *probe) notStored(channel uint16) {
 func TestNotStored(t *testing.T) {
 	p := newBrokenProbe(t)
 	woken := 0
-	p.conn.channels.at(1).outlet.wake = func() { woken++ }
+	p.conn.out.tick = func() { woken++ }
 	do[*amqp.ConfirmSelectOK](p, 1, &amqp.ConfirmSelect{})
 	do[*amqp.ConfirmSelectOK](p, 2, &amqp.ConfirmSelect{})
 	p.publish(1, kept("kept", "a"))

@@ -251,7 +251,7 @@ func (p *publisher) observe(m *queue.Message, queues []*queue.Mailbox) {
 		p.sample(m)
 	}
 	if p.observer.copies() {
-		p.observer.copyPublished(p.round, p.out.id, m, queues, p.blockRefs())
+		p.observer.copyPublished(&p.round, p.out.id, m, queues, p.blockRefs())
 	}
 }
 
@@ -267,7 +267,7 @@ func (p *publisher) sample(m *queue.Message) {
 		}
 		props, skip := p.observer.inject(m.Props, p.props.index)
 		p.skipTraces = skip
-		if len(props) > p.propsMax {
+		if len(props) > p.propsMax() {
 			return
 		}
 		m.Props = props

@@ -138,7 +138,7 @@ func (a *leaseAlarm) due(now hook.Instant) bool {
 // LeaseAt returns when Tick must be called because of leases of deliveries, in the time that Tick takes; 0 means never. When the result
 // becomes earlier, the connection calls wake: see [Server.Accept]. Leases are in the vhost's time.
 func (c *Conn) LeaseAt() hook.Instant {
-	at := c.leases.next()
+	at := c.alarm.next()
 	if at == 0 || c.offset == 0 {
 		return at
 	}

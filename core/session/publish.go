@@ -4,32 +4,23 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/vhost"
 )
 
 // publisher is a channel's part that publishes: it receives a message, routes it, and
 // collects it in the round, in the transaction or, if it extends a delivery lease, nowhere.
 // It belongs to the connection's reader, except for sharedCounts.
 type publisher struct {
-	out      *outlet
-	srv      *Server
-	vhost    *vhost.VHost
-	access   *access
-	round    *round
-	routes   *routeCache
-	plans    *plans
-	reader   *propsReader
-	observer *observer
-	tx       *transaction
-	reply    *replyQueue
-	held     *unsettled // deliveries whose leases its messages extend
+	*shared
+	out   *outlet
+	tx    *transaction
+	reply *replyQueue
+	held  *unsettled // deliveries whose leases its messages extend
 
 	content   content
 	props     parsedProps  // of the properties received last
 	lastRoute *cachedRoute // of the last message
 	single    cachedRoute  // of the last message that was routed without the cache
 	uncached  targets      // targets of the last message that had no cached ones
-	propsMax  int          // limit of the bytes of properties that the client may publish
 
 	confirms     confirms
 	skipTraces   int // messages without a context to skip before the next one is sampled
@@ -39,11 +30,9 @@ type publisher struct {
 }
 
 func (p *publisher) init(c *Conn, ch *channel) {
-	p.out, p.srv, p.vhost, p.access, p.round, p.routes = &ch.outlet, c.srv, c.vhost, &c.access, &c.round, &c.routes
-	p.plans, p.reader, p.observer = &c.plans, &c.reader, &c.observer
+	p.shared, p.out = &c.shared, &ch.outlet
 	p.tx, p.reply, p.held = &ch.tx, &ch.reply, &ch.deliveries.unsettled
 	p.confirms.out, p.confirms.vhost = p.out, p.vhost
-	p.propsMax = propsMax(c.srv, c.frameMax)
 	p.skipTraces = p.observer.skipCount()
 }
 
@@ -204,10 +193,10 @@ func (p *publisher) committed(ms []pendingMessage) {
 	}
 }
 
-// propsMax limits the bytes of properties that a client may publish: by its own frame size, or by the largest one if it is a [Direct].
-func propsMax(s *Server, frameMax int) int {
-	if frameMax == directFrameMax {
-		return s.propsMax()
+// propsMax limits the bytes of properties that the client may publish: by its own frame size, or by the largest one if it is a [Direct].
+func (p *publisher) propsMax() int {
+	if p.out.frameMax == directFrameMax {
+		return p.srv.propsMax()
 	}
-	return frameMax - contentOverhead
+	return p.out.frameMax - contentOverhead
 }

@@ -172,11 +172,16 @@ func (p *publisher) forgetRoutes(generation uint64) {
 // plans asks plugins about messages. Its memory is reused: there is a plans for all channels of a connection.
 type plans struct {
 	planner vhost.Planner
-	message parts.Message // empty unless plugins are being asked
+	message *parts.Message // empty unless plugins are being asked; nil before the first time
 }
 
 // subject returns the message to ask about, for the caller to fill and to reset.
-func (a *plans) subject() *parts.Message { return &a.message }
+func (a *plans) subject() *parts.Message {
+	if a.message == nil {
+		a.message = new(parts.Message)
+	}
+	return a.message
+}
 
 func (a *plans) holds(s *queue.Schedule, m *parts.Message) bool { return a.planner.Holds(s, m) }
 

@@ -112,8 +112,9 @@ func (s *Server) Accept(p Peer, wake func()) *Conn { return s.accept(p, wake, !p
 
 // accept is Accept; refers is the argument of newWriteBuffer.
 func (s *Server) accept(p Peer, wake func(), refers bool) *Conn {
-	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, refers), frameMax: handshakeFrameMax}
-	c.channels.out, c.round.buffered, c.leases.wake = &c.out, &s.pendingBytes, wake
+	c := &Conn{shared: shared{srv: s}, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, refers), frameMax: handshakeFrameMax}
+	c.out.tick = wake
+	c.channels.out, c.round.buffered, c.alarm.wake = &c.out, &s.pendingBytes, wake
 	c.observer.srv, c.observer.peer = s, &c.peer
 	c.membership.srv, c.membership.id, c.registry.srv = s, c.id, s
 	if s.spans != nil {

@@ -11,10 +11,8 @@ import (
 
 // topology is a channel's part that declares, binds and deletes exchanges and queues.
 type topology struct {
+	*shared
 	out      *outlet
-	access   *access
-	vhost    *vhost.VHost
-	replies  *replies
 	owner    uint64 // the connection, as owner of exclusive queues
 	declared string // name of the queue that the channel declared last
 }
@@ -212,7 +210,7 @@ func (t *topology) deleteQueue(m *amqp.QueueDelete) error {
 // declareReplies answers a declaration of replyTo or of a reply queue. It succeeds if
 // direct replies are possible, or if the reply queue still exists.
 func (t *topology) declareReplies(m *amqp.QueueDeclare) error {
-	if m.Queue != replyTo && t.replies.find(t.vhost.Name(), m.Queue) == nil {
+	if m.Queue != replyTo && t.srv.replies.find(t.vhost.Name(), m.Queue) == nil {
 		return t.vhost.NoQueue(m.Queue)
 	}
 	return t.declareOK(m.NoWait, m.Queue, 0, 1)

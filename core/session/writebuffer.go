@@ -34,6 +34,7 @@ type writeBuffer struct {
 	takenBlocks    []*block.Block // blocks that taken lies in
 	taken          [][]byte       // the bytes that the writer is writing
 	expected       int            // size of the next block: the number of frame bytes that the writer took last
+	tick           func()         // makes the reader call Tick; set once
 	refers         bool           // bodies may be written from their own blocks
 	lastBody       *block.Block   // block that the last body in chunks lies in
 	takes          uint64         // number of times that the writer took bytes
