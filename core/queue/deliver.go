@@ -221,19 +221,7 @@ func (cs *consumers) deliverDirect(q *Queue, now hook.Instant, ms []Message, vs 
 		return 0
 	}
 	c := g.active[0]
-	ds := q.buf.deliveries[:0]
-	for i := range ms {
-		if vs != nil && !q.deliverable(now, &vs[i]) {
-			break
-		}
-		m := &ms[i]
-		ds = append(ds, Delivery{
-			Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key),
-			Props: m.Props, Body: m.Body, Block: m.Block, Enqueued: now,
-			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
-		})
-	}
-	q.buf.deliveries = ds
+	ds := q.directDeliveries(now, ms, vs)
 	if len(ds) == 0 {
 		return 0
 	}
@@ -243,6 +231,25 @@ func (cs *consumers) deliverDirect(q *Queue, now hook.Instant, ms []Message, vs 
 		cs.stall(c)
 	}
 	return n
+}
+
+// directDeliveries returns the deliveries of the first of the messages that may be delivered at once. The turn's buffer has them. For why
+// it is a function of its own, see fillViews.
+func (c *contents) directDeliveries(now hook.Instant, ms []Message, vs []hook.Verdict) []Delivery {
+	ds := c.buf.deliveries[:0]
+	for i := range ms {
+		if vs != nil && !c.deliverable(now, &vs[i]) {
+			break
+		}
+		m := &ms[i]
+		ds = append(ds, Delivery{
+			Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key),
+			Props: m.Props, Body: m.Body, Block: m.Block, Enqueued: now,
+			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
+		})
+	}
+	c.buf.deliveries = ds
+	return ds
 }
 
 // deliverable reports whether a message that entered with a verdict may be delivered

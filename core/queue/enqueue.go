@@ -99,18 +99,7 @@ func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
 		return
 	}
 	views, vs := q.buf.batch(len(ms))
-	q.buf.view = messageView{queue: q, now: now, incoming: ms}
-	waiting := false
-	for i := range ms {
-		m := &ms[i]
-		waiting = waiting || m.Wait != 0
-		views[i] = hook.Message{
-			Enqueued: now, Expiration: m.Expiration, Size: len(m.Body), Priority: m.Priority,
-			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0, Traced: m.Flags&Traced != 0,
-		}
-		views[i].Bind(&q.buf.view, i)
-	}
-	if waiting {
+	if q.buf.fillViews(q, now, ms, views) {
 		wait(now, ms, vs)
 		q.hooks.EnqueueWaiting(now, views, vs)
 	} else {
@@ -122,6 +111,22 @@ func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
 		return
 	}
 	q.applyEnqueueVerdicts(now, ms, vs)
+}
+
+// fillViews makes views of entering messages, and reports whether a publisher wants one of them held. It is a function of its own to keep
+// its temporary values off the stack while consumers get the messages: that stack has to fit into 4 KiB, or every connection takes 8.
+func (b *turnBuffers) fillViews(q *Queue, now hook.Instant, ms []Message, views []hook.Message) (waiting bool) {
+	b.view = messageView{queue: q, now: now, incoming: ms}
+	for i := range ms {
+		m := &ms[i]
+		waiting = waiting || m.Wait != 0
+		views[i] = hook.Message{
+			Enqueued: now, Expiration: m.Expiration, Size: len(m.Body), Priority: m.Priority,
+			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0, Traced: m.Flags&Traced != 0,
+		}
+		views[i].Bind(&b.view, i)
+	}
+	return waiting
 }
 
 // wait sets the Hold of verdicts to the instant until which publishers want their
