@@ -240,7 +240,8 @@ func (q *Queue) admit(now hook.Instant, ms []Message, vs []hook.Verdict) {
 func (c *contents) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) handle {
 	l := c.level(m.Priority)
 	f := &c.levels[l]
-	s := c.store.add(now, m, strategyDataOf(v), slotFlagsOf(m, v))
+	data := strategyDataOf(v)
+	s := c.store.add(now, m, data, slotFlagsOf(m, v, data))
 	at, held := v.Deadline, v.Hold > now
 	if held {
 		at = c.deadlineBehindHold(now, v)

@@ -51,7 +51,9 @@ func (q *Queue) expireReady(now hook.Instant) {
 		due = append(due, r)
 	}
 	q.buf.due = due
-	q.runHeadHooks(now, due, hook.WhyDue, hook.ReasonNone)
+	if len(due) > 0 {
+		q.runHeadHooks(now, due, hook.WhyDue, hook.ReasonNone)
+	}
 }
 
 // takeForHooks takes a message that its hooks are about to see, and returns the size of

@@ -172,7 +172,7 @@ func (b *Batch) journalled(all bool) (n int64) {
 // journalled returns how many bytes a message takes in the journal, at most.
 func (m *Message) journalled() int {
 	const most = 128 // bytes of other operations
-	return enqueueHeader + recordSize(m, slotFlagsOf(m, &hook.Verdict{})) + most
+	return enqueueHeader + recordSize(m, slotFlagsOf(m, &hook.Verdict{}, strategyData{})) + most
 }
 
 // PublishGranted is PublishAsync for messages that are no dead letters: like Publish, it

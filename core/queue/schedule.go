@@ -203,7 +203,7 @@ func (n *scheduled) follow(q *Queue, now hook.Instant, m *Message, p *hook.Plan)
 // store stores a message that is held until an instant, which may have come.
 func (n *scheduled) store(q *Queue, now hook.Instant, m *Message, until hook.Instant) Ref {
 	f := &q.levels[0]
-	s := q.store.add(now, m, strategyData{}, slotFlagsOf(m, &hook.Verdict{}))
+	s := q.store.add(now, m, strategyData{}, slotFlagsOf(m, &hook.Verdict{}, strategyData{}))
 	seq := f.push(s, 0)
 	h := handle{ref(0, seq), f, &f.chunks[len(f.chunks)-1], int(seq & positionMask)}
 	q.journalEnqueued(now, h, 0)

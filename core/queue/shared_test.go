@@ -58,7 +58,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 				v.State = int64(rnd.Uint64())
 			}
 			m.mark = strategyDataOf(&v)
-			m.at = s.add(now, &p, m.mark, slotFlagsOf(&p, &v))
+			m.at = s.add(now, &p, m.mark, slotFlagsOf(&p, &v, m.mark))
 			ms = append(ms, m)
 		}
 		for range 5000 {

@@ -65,9 +65,9 @@ func (f slotFlags) persistent() int { return int(f/persistent) & 1 }
 // public returns the flags as the rest of the broker knows them.
 func (f slotFlags) public() Flags { return Flags(f & sharedFlags) }
 
-// slotFlagsOf returns the flags of a message that enters with a verdict.
-func slotFlagsOf(m *Message, v *hook.Verdict) slotFlags {
-	f := slotFlags(m.Flags)&sharedFlags | strategyDataOf(v).flags()
+// slotFlagsOf returns the flags of a message that enters with a verdict, and with the data of its strategy.
+func slotFlagsOf(m *Message, v *hook.Verdict, data strategyData) slotFlags {
+	f := slotFlags(m.Flags)&sharedFlags | data.flags()
 	if v.AskHead {
 		f |= askHead
 	}

@@ -38,7 +38,7 @@ func checkRecord(t *testing.T, o *RoutingInfo, k strategyData, props, body []byt
 	defer s.release()
 	m := Message{Routing: o, Props: props, Body: body}
 	v := guest.Signed(hook.Verdict{State: k.state}, k.digest)
-	flags := slotFlagsOf(&m, &v)
+	flags := slotFlagsOf(&m, &v, strategyDataOf(&v))
 	at := s.add(5*second, &m, k, flags)
 	if size := recordSize(&m, flags); int(at.length) != size || len(s.at(at.segment).buf) != size {
 		t.Fatalf("record of %d bytes was announced as %d", len(s.at(at.segment).buf), size)
