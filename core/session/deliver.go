@@ -30,7 +30,7 @@ var _ queue.Sink = (*consumer)(nil)
 
 func (cs *consumer) Deliver(now hook.Instant, _ *queue.Consumer, ds []queue.Delivery) int {
 	n := cs.take(now, ds)
-	if o := cs.channel.observer; n > 0 && o.copies() {
+	if o := &cs.channel.observer; n > 0 && o.copies() { // the reader writes to it: see observer
 		o.copyDelivered(cs.channel.out.id, cs.Queue.Config().Name, ds[:n]...)
 	}
 	return n
