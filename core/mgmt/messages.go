@@ -242,6 +242,7 @@ func fetchFailure(err error) error {
 }
 
 // fetch gets messages, up to maxFetched. It requeues them only after the last one: otherwise it would get the first one again and again.
+// Messages that the queue has removed are returned even if the next one cannot be got: the client would never see them.
 func (d internalClient) fetch(ctx context.Context, queue string, q *fetching) ([]object, error) {
 	if err := jsonobj.CheckName("queue", queue); err != nil {
 		return nil, err
@@ -250,6 +251,9 @@ func (d internalClient) fetch(ctx context.Context, queue string, q *fetching) ([
 	var tags []uint64
 	for shown := 0; int64(len(all)) < q.count && shown < maxFetched; {
 		r, err := d.Call(ctx, &amqp.BasicGet{Queue: queue, NoAck: q.mode == ackDrop})
+		if err != nil && q.mode == ackDrop && len(all) > 0 {
+			break
+		}
 		if err != nil {
 			return nil, err
 		}
