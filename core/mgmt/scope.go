@@ -1,10 +1,8 @@
 package mgmt
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
@@ -100,68 +98,27 @@ func answerHere(c *request, e *endpoint) error { return e.do(c) }
 func (c *request) dispatch(e *endpoint) error {
 	switch {
 	case !c.forwarded:
-		return c.whileMoving(func() error { return e.at.answer(c, e) })
+		return c.whileMoving(e)
 	case c.part && e.at.part != nil:
 		c.without = readWithout(c.r.Header)
 		c.api.nodes.noteServed(c.w.Header(), c.without)
 		e.at.part(c)
 	}
 	if name, named := c.vars["vhost"]; named && c.vhost == nil && e.at.inVHost {
-		return c.errUnowned(vhostText(name))
+		return c.errUnserved(name)
 	}
 	return e.do(c)
 }
 
-// moveTime is how long a request waits for the new owner of what it is about, and moveStep the time between two attempts.
-const (
-	moveTime = 5 * time.Second
-	moveStep = 100 * time.Millisecond
-)
-
-// whileMoving repeats a request that was refused, with nothing done, because what it is about was moving to another owner. It does so until
-// the new owner answers, or for moveTime. A node hands over the registry, or a vhost, when another node starts, joins or stops. A request
-// with a large body, or with one of unknown length, is not repeated.
-func (c *request) whileMoving(attempt func() error) error {
-	first, size := c.r, c.r.ContentLength
-	if size < 0 || size > freeBody {
-		return attempt()
+// errUnserved is the failure of a forwarded request about a vhost that this node does not serve. If this node has handed the vhost over, the
+// asking node will know the new owner soon.
+func (c *request) errUnserved(name string) error {
+	owner, _ := c.api.nodes.placements.OwnerOf(name)
+	if n, ok := c.api.nodes.memberOf(owner); ok && c.api.nodes.isSelf(&n) {
+		return c.errUnowned(vhostText(name))
 	}
-	var body []byte
-	if size > 0 {
-		body = make([]byte, size)
-		if _, err := io.ReadFull(first.Body, body); err != nil {
-			return c.bodyError(err)
-		}
-	}
-	var late <-chan time.Time
-	for {
-		if size > 0 {
-			c.r = first.WithContext(first.Context())
-			c.r.Body = io.NopCloser(bytes.NewReader(body))
-		}
-		err := attempt()
-		f := c.failureOf(err)
-		if f != errElsewhere && (late == nil || !isUnowned(f)) {
-			return err
-		}
-		if late == nil {
-			late = time.After(moveTime)
-		}
-		select {
-		case <-time.After(moveStep):
-		case <-late:
-			return err
-		case <-first.Context().Done():
-			return err
-		}
-		c.freeBody()
-		c.r = first
-		c.vhost, _ = c.api.Store.VHost(c.vars["vhost"]) // none has the empty name
-	}
+	return errElsewhere
 }
-
-// isUnowned reports whether a request failed with nothing done because its vhost, or the registry, has no owner now.
-func isUnowned(f *failure) bool { return f != nil && f.code == noOwner && f != errMoved }
 
 // staleHeader marks answers from a copy of the registry that may lack the latest changes.
 const staleHeader = "Curfew-Stale"
