@@ -183,11 +183,8 @@ func (c *request) enterVHost(need access) error {
 	if !named {
 		return nil
 	}
-	if !c.forwarded && !c.api.nodes.knows(name) {
-		c.freshen() // it may have been made at another node a moment ago
-	}
-	if c.forwarded && c.api.users().OpenVHost(c.user.Name, name) != nil {
-		c.freshen() // the asking node knows a right that is as new
+	if !c.forwarded && !c.api.nodes.knows(name) || c.api.users().OpenVHost(c.user.Name, name) != nil {
+		c.freshen() // the vhost, or the right, may have been made at another node a moment ago
 	}
 	v, ok := c.api.Store.VHost(name)
 	if !ok && c.forwarded {
