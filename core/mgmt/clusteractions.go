@@ -316,14 +316,14 @@ var atAllShards = scope{name: "all nodes, then the owner of each shard", answer:
 	}
 	c.takeTime(replaceTime + writeTimeout)
 	if err := c.api.cluster.admitAtAll(c, e, &p); err != nil {
-		return err
+		return begun(err)
 	}
 	done := []any{}
 	v := c.api.nodes.view()
 	for i := range v.Shards {
 		shard := v.Shards[i].Shard
 		if err := c.api.cluster.replaceIn(c, e, &p, shard); err != nil {
-			return err
+			return begun(err)
 		}
 		done = append(done, int(shard))
 	}

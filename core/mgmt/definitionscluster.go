@@ -169,7 +169,7 @@ func (i *clusterImport) steps(modules bool) error {
 		i.added = nil // they stay from here on
 		i.freshen()
 	}
-	return i.apply()
+	return begun(i.apply())
 }
 
 // checkUnchosen refuses a dry run that would affect queues of any vhost, also of vhosts that the file does not mention.
@@ -300,7 +300,7 @@ func (ns *nodes) demand(c *request, n replicas.Node, body []byte, step definitio
 		return nil, ns.unforwarded(c, n, importTimeout, errStatus(answer.StatusCode))
 	}
 	code, _ := valueOf(o, "error").(string)
-	return nil, &failure{answer.StatusCode, code, valueOf(o, "reason")}
+	return nil, failureThere(answer, code, valueOf(o, "reason"))
 }
 
 // unload unloads the expiry policies that were loaded for an import that was refused.

@@ -109,6 +109,17 @@ func (ns *nodes) send(c *request, n replicas.Node, e *endpoint) (*http.Response,
 	return answer, nil
 }
 
+// failureThere returns the failure of another node's step.
+func failureThere(answer *http.Response, code string, reason any) error {
+	switch {
+	case answer.Header.Get(undoneHeader) != "":
+		return errElsewhere
+	case reason == errMoved.reason:
+		return errMoved
+	}
+	return &failure{answer.StatusCode, code, reason}
+}
+
 // patience bounds how long a node may take to answer. It counts from the last byte of the client's body, because the client may take its
 // time to send that. Any goroutine may use it.
 type patience struct {

@@ -2,20 +2,26 @@ package mgmt
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
 )
 
-// moveTime is how long a request waits for the new owner of what it is about, and moveStep the time between two attempts.
 const (
+	// moveTime is how long a request waits for the new owner of what it is about, and moveStep the time between two attempts.
 	moveTime = 5 * time.Second
 	moveStep = 100 * time.Millisecond
+	// electTime is how long a change waits for an owner if no node is known to be it: a vhost, or the registry, that moves has none for some
+	// hundredths of a second. Without a majority there is none for long.
+	electTime = time.Second
 )
 
 // whileMoving repeats a request that was refused, with nothing done, because what it is about was moving to another owner. It does so until
-// the new owner answers, for moveTime, or until the broker ends. A node hands over the registry, or a vhost, when another node starts, joins
+// the new owner answers, for moveTime or electTime, or until the broker ends. A node hands over the registry, or a vhost, when another node starts, joins
 // or stops. A request with a large body, or with one of unknown length, is not repeated.
 func (c *request) whileMoving(e *endpoint) error {
 	first, size := c.r, c.r.ContentLength
@@ -30,12 +36,12 @@ func (c *request) whileMoving(e *endpoint) error {
 			c.r.Body = &keptReader{of: body}
 		}
 		err := e.at.answer(c, e)
-		f := c.failureOf(err)
-		if f != errElsewhere && (late == nil || !isUnowned(f)) {
+		switch {
+		case late != nil && c.isUndone(err):
+		case late == nil && c.patienceWith(err) > 0:
+			late = time.After(c.patienceWith(err))
+		default:
 			return err
-		}
-		if late == nil {
-			late = time.After(moveTime)
 		}
 		select {
 		case <-time.After(moveStep):
@@ -65,8 +71,23 @@ func (c *request) again(e *endpoint) error {
 	return c.authorise(e.need)
 }
 
-// isUnowned reports whether a request failed with nothing done because its vhost, or the registry, has no owner now.
-func isUnowned(f *failure) bool { return f != nil && f.code == noOwner && f != errMoved }
+// patienceWith returns how long a request is repeated that has failed for the first time. Without an owner, requests to show something fail at
+// once: pages ask again and again.
+func (c *request) patienceWith(err error) time.Duration {
+	switch {
+	case c.failureOf(err) == errElsewhere:
+		return moveTime
+	case c.isUndone(err) && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead:
+		return electTime
+	}
+	return 0
+}
+
+// isUndone reports whether a request failed with nothing done because what it is about has another owner now, or none.
+func (c *request) isUndone(err error) bool {
+	f := c.failureOf(err)
+	return f != nil && f.code == noOwner && f != errMoved && !errors.Is(err, definitions.ErrPartly)
+}
 
 // keptBody is the body of a request that may be repeated. It is read when an attempt reads it: most rights are checked before. Any goroutine
 // may use it, because an attempt that has failed may still be sending it to another node.

@@ -223,3 +223,51 @@ func TestRequestsFollowAVHostThatTheOwnerHasLeft(t *testing.T) {
 		t.Error("the queue is not durable")
 	}
 }
+
+// A change waits for an owner that the nodes agree on a moment later, as they do whenever a vhost or the registry moves. It was refused with
+// "no owner now". Requests to show something still are, because without a majority pages would hang.
+func TestChangesWaitForAnOwner(t *testing.T) {
+	for _, tt := range []struct {
+		method, path string
+		status       int
+	}{{"PUT", "/api/queues/c/new", 201}, {"DELETE", "/api/queues/c/q", 204}, {"GET", "/api/queues/c/q", 503}, {"HEAD", "/api/queues/c/q", 503}} {
+		c := newCluster(t)
+		c.want(2, 201, "PUT", "/api/queues/c/q", `{"durable":true}`)
+		c.mu.Lock()
+		c.owners["c"] = 0
+		c.mu.Unlock()
+		asked := 0
+		c.located = func(string) {
+			if asked++; asked == 5 {
+				c.mu.Lock()
+				c.owners["c"] = c.nodes[2].ID
+				c.mu.Unlock()
+			}
+		}
+		if w := c.want(0, tt.status, tt.method, tt.path, `{"durable":true}`); (w.Header().Get("Retry-After") != "") != (tt.status == 503) {
+			t.Errorf("%s: got the header %v", tt.method, w.Header())
+		}
+	}
+}
+
+// A step of an import that another node has refused does not say that nothing was done, after other steps were done.
+func TestImportOfWhichAPartWasDone(t *testing.T) {
+	for _, status := range []error{errElsewhere, errMoved} {
+		c := newCluster(t)
+		asked := 0
+		c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.Header.Get(stepHeader) != string(definitions.ApplyVHosts) {
+				c.rigs[1].api.Forwarded().ServeHTTP(w, q)
+				return
+			}
+			asked++
+			(&request{caller: caller{api: c.rigs[1].api, w: w, r: q}, forwarded: true}).refuse(status)
+		}))
+		const file = `{"users":[{"name":"new","password":"p","tags":""}],"queues":[{"name":"q","vhost":"b","durable":true}]}`
+		w := c.want(0, 503, "POST", "/api/definitions", file)
+		if asked != 1 || !strings.Contains(w.Body.String(), "whether it was done is not known") {
+			t.Errorf("%v: got %s after %d requests", status, w.Body, asked)
+		}
+		c.want(0, 200, "GET", "/api/users/new", "")
+	}
+}

@@ -376,6 +376,9 @@ func TestRequestsFollowWhatMoves(t *testing.T) {
 // While a vhost has no owner, requests for it are refused by its name, and other requests are answered.
 func TestNobodyOwns(t *testing.T) {
 	c := newCluster(t)
+	for _, r := range c.rigs {
+		r.api.EndStreams() // so that no request waits for an owner
+	}
 	must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
 	for node := range c.rigs {
 		c.mu.Lock()
