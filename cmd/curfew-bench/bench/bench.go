@@ -143,8 +143,7 @@ func help(w io.Writer, f flags, sc scenario) {
 			g.Usage += " (default " + g.DefValue + ")"
 		}
 	})
-	const width = 25 // of the longest flag with its placeholder
-	flagusage.Page(w, f.Name()+": "+sc.about, f.Name()+" [FLAGS]", f.FlagSet, width, "")
+	flagusage.Page(w, f.Name()+": "+sc.about, f.Name()+" [FLAGS]", f.FlagSet, "")
 	if sc.name == "" {
 		fmt.Fprintln(w, "\nScenarios:")
 		list(w)

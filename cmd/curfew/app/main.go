@@ -240,5 +240,5 @@ func asksForHelp(operand string) bool {
 func (f *flags) writeHelp(w io.Writer) {
 	words := []string{"curfew", f.Name()}
 	f.VisitAll(func(*flag.Flag) { words = []string{"curfew", f.Name(), "[FLAGS]"} })
-	usage.Page(w, f.about, strings.Join(append(words, f.operands...), " "), f.FlagSet, 18, f.more)
+	usage.Page(w, f.about, strings.Join(append(words, f.operands...), " "), f.FlagSet, f.more)
 }

@@ -36,7 +36,7 @@ func TestUsage(t *testing.T) {
 		{"help flag", []string{"--help"}, 0, "\nStart here:\n  curfew serve\n", ""},
 		{"help of help", []string{"help", "help"}, 0, "\nCommands:\n", ""},
 		{"help of a command", []string{"help", "serve"}, 0, "Usage:\n  curfew serve [FLAGS]\n\nFlags:\n  --amqp ADDR ", ""},
-		{"command's help flag", []string{"config", "-h"}, 0, "  --explain          print above", ""},
+		{"command's help flag", []string{"config", "-h"}, 0, "  --explain                 print above", ""},
 		{"version's help", []string{"version", "--help"}, 0, "Usage:\n  curfew version [FLAGS]\n", ""},
 		{"version", []string{"version"}, 0, "curfew " + version + " (go", ""},
 		{"version flag", []string{"--version"}, 0, "curfew " + version + " (go", ""},

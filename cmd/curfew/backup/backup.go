@@ -80,7 +80,7 @@ func (p *Program) execute(cmd *command, args []string) int {
 	cmd.flags(c.FlagSet)
 	err := c.parse(cmd, args)
 	if errors.Is(err, flag.ErrHelp) {
-		usage.Page(p.Stdout, cmd.about, "curfew "+cmd.name+" [FLAGS] "+cmd.operand, c.FlagSet, 20, cmd.more)
+		usage.Page(p.Stdout, cmd.about, "curfew "+cmd.name+" [FLAGS] "+cmd.operand, c.FlagSet, cmd.more)
 		return 0
 	}
 	if err == nil {

@@ -105,7 +105,7 @@ GOOS and GOARCH select the target; GOPROXY, GOFLAGS and the others work as usual
 
 func (p *Program) help(f *flag.FlagSet) {
 	usage.Page(p.Stdout, "Builds a program from the broker and plugins of other Go modules.",
-		"curfew build --with PACKAGE [FLAGS]", f, 18, helpMore)
+		"curfew build --with PACKAGE [FLAGS]", f, helpMore)
 }
 
 func (p *Program) misuse(err error) int {

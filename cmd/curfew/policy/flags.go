@@ -76,7 +76,7 @@ func (f *flags) given(name string) (found bool) {
 func (f *flags) help(w io.Writer) {
 	operands := strings.Join(f.command.operands, " ")
 	synopsis := strings.Join(slices.Concat([]string{f.Name()}, f.command.operands, []string{"[FLAGS]"}), " ")
-	usage.Page(w, f.Name()+" "+operands+": "+f.command.about, synopsis, f.FlagSet, 22, f.command.more)
+	usage.Page(w, f.Name()+" "+operands+": "+f.command.about, synopsis, f.FlagSet, f.command.more)
 }
 
 // settings registers the flags that configure a module.

@@ -102,20 +102,27 @@ func Unknown(name string, commands []string) string {
 	return fmt.Sprintf("unknown %s %q", what, name) + config.Suggest(name, commands, "%q")
 }
 
-// Page writes a help page: the purpose of a command, its synopsis, its flags with descriptions in column width, and more.
-func Page(w io.Writer, about, synopsis string, f *flag.FlagSet, width int, more string) {
+// Page writes a help page: the purpose of a command, its synopsis, its flags with their descriptions, and more.
+func Page(w io.Writer, about, synopsis string, f *flag.FlagSet, more string) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", about, synopsis)
 	if len(names(f)) > 0 {
 		fmt.Fprint(w, "\nFlags:\n")
-		List(w, f, width)
+		List(w, f)
 	}
 	if more != "" {
 		fmt.Fprint(w, "\n"+more)
 	}
 }
 
-// List writes a line for each flag with a description. A flag without one is the short form of another.
-func List(w io.Writer, f *flag.FlagSet, width int) {
+// List writes a line for each flag with a description, all descriptions in one column. A flag without one is the short form of another.
+func List(w io.Writer, f *flag.FlagSet) {
+	width := 0
+	described(f, func(left, _ string) { width = max(width, len(left)) })
+	described(f, func(left, text string) { fmt.Fprintf(w, "  %-*s  %s\n", width, left, text) })
+}
+
+// described calls do with each flag that has a description: the flag with its placeholder, and the description.
+func described(f *flag.FlagSet, do func(left, text string)) {
 	f.VisitAll(func(g *flag.Flag) {
 		if g.Usage == "" {
 			return
@@ -124,7 +131,7 @@ func List(w io.Writer, f *flag.FlagSet, width int) {
 		if isBool(g) {
 			placeholder = ""
 		}
-		fmt.Fprintf(w, "  %-*s %s\n", width, strings.TrimSpace("--"+g.Name+" "+placeholder), text)
+		do(strings.TrimSpace("--"+g.Name+" "+placeholder), text)
 	})
 }
 
