@@ -162,7 +162,9 @@ func TestRestoreRefuses(t *testing.T) {
 		{"an altered policy", t.Context(), altered(bytes.Index(archive, []byte("policy a"))), "the digest of policies/a.policy is not"},
 		{"something behind it", t.Context(), append(bytes.Clone(archive), "more"...), "data after the end"},
 		{"much behind it", t.Context(), append(bytes.Clone(archive), make([]byte, maxTail+1)...), "data after the end"},
-		{"text", t.Context(), []byte(strings.Repeat("definitely not a tar archive ", 100)), "not a backup: "},
+		{"text", t.Context(), []byte(strings.Repeat("definitely not a tar archive ", 100)), "this is not a backup of Curfew"},
+		{"a few bytes", t.Context(), []byte("hi"), "this is not a backup of Curfew"},
+		{"compressed text", t.Context(), zipped(t, []byte("definitions")), "this is not a backup of Curfew"},
 		{"an interrupt", canceled, archive, "context canceled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -221,7 +223,8 @@ func TestHostileArchives(t *testing.T) {
 		archive []byte
 		want    string
 	}{
-		{"another first file", archiveOf(t, log), `the archive has "00000-00000001.seg" where backup.json belongs`},
+		{"another first file", archiveOf(t, log), "this is not a backup of Curfew"},
+		{"a first file with a longer name", archiveOf(t, named(manifestName+"x", "{}")), `the archive has "backup.jsonx" where backup.json belongs`},
 		{"a manifest that is not JSON", archiveOf(t, named(manifestName, "{")), "backup.json: "},
 		{"a later format", with(func(m *Manifest) { m.Format, m.Version = 3, "9.9" }), `has format 3 and was made by version "9.9": this one reads formats up to 2`},
 		{"a cluster's in the format of a broker's", with(func(m *Manifest) { m.Copy = &replicas.Copy{Node: 1, Shards: 1} }), "format 1 has no backups of clusters"},

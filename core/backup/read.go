@@ -31,6 +31,9 @@ func Read(r io.Reader, to Sink) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := begins(plain); err != nil {
+		return nil, err
+	}
 	in := &reader{tar: tar.NewReader(plain), sum: sha256.New(), buf: make([]byte, piece)}
 	m, err := in.all(to)
 	if err != nil {
@@ -39,21 +42,33 @@ func Read(r io.Reader, to Sink) (*Manifest, error) {
 	return m, ends(plain)
 }
 
-// uncompressed returns the archive without its compression, if it has one.
-func uncompressed(r io.Reader) (io.Reader, error) {
-	b := bufio.NewReaderSize(r, piece)
-	magic, err := b.Peek(2)
-	if err != nil {
-		return nil, wrong(err)
+// errForeign is the error for a file that is something else than a backup.
+var errForeign = errors.New("this is not a backup of Curfew: \"curfew backup\" makes one, which begins with " + manifestName)
+
+// begins refuses an archive that does not begin with the manifest.
+func begins(plain *bufio.Reader) error {
+	b, err := plain.Peek(len(manifestName))
+	switch {
+	case len(b) > 0 && !strings.HasPrefix(manifestName, string(b)):
+		return errForeign
+	case err != nil:
+		return wrong(err)
 	}
-	if magic[0] != 0x1f || magic[1] != 0x8b {
+	return nil
+}
+
+// uncompressed returns the archive without its compression, if it has one.
+func uncompressed(r io.Reader) (*bufio.Reader, error) {
+	b := bufio.NewReaderSize(r, piece)
+	magic, _ := b.Peek(2) // the error comes again when the archive is read
+	if len(magic) < 2 || magic[0] != 0x1f || magic[1] != 0x8b {
 		return b, nil
 	}
 	z, err := gzip.NewReader(b)
 	if err != nil {
 		return nil, wrong(err)
 	}
-	return z, nil
+	return bufio.NewReaderSize(z, piece), nil
 }
 
 // wrong returns the error for an archive that cannot be read further.
@@ -61,7 +76,7 @@ func wrong(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrIncomplete
 	}
-	return fmt.Errorf("not a backup: %w", err)
+	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
 // ends checks that the archive is followed only by zeros, with which tar fills its last block.

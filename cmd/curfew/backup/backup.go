@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/signal"
@@ -127,7 +128,10 @@ var backupCommand = command{
 	about: "Writes everything that a restart of the broker would find to one file: definitions, expiry\n" +
 		"policies and messages, as of one instant. The broker keeps running. Of a cluster, any node\n" +
 		"writes all of it. - is standard output.",
-	more: "FILE appears, or is replaced, once the backup is complete and its digests are checked.\n" +
+	more: "A backup leaves out messages that a restart would lose: those that are not persistent, or in queues\n" +
+		"that are not durable or are exclusive. It leaves out the configuration, certificates and keys, and all\n" +
+		"that ends with the broker, such as connections, events and metrics.\n" +
+		"FILE appears, or is replaced, once the backup is complete and its digests are checked.\n" +
 		"Defaults: CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, as for \"curfew ctl\".\n" +
 		"The user needs the tag administrator. cmd/curfew/backup/README.md covers restoring and upgrading.\n",
 	flags: func(f *flag.FlagSet) {
@@ -192,6 +196,9 @@ func compressed(write writing) writing {
 // offline writes the backup of a data directory.
 func (p *Program) offline(ctx context.Context, dir string, to io.Writer) (*backup.Manifest, error) {
 	contents, err := backup.Offline(ctx, backup.Manifest{Version: p.Version, Time: time.Now().UTC()}, dir)
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("%w; a running broker is backed up over its management API, without --data", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -360,6 +367,9 @@ const buffer = 1 << 20
 func replace(name string, write writing) (m *backup.Manifest, size int64, err error) {
 	dir := filepath.Dir(name)
 	f, err := os.CreateTemp(dir, filepath.Base(name)+".part-")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, fmt.Errorf("%s: there is no folder %s: make it first", name, dir)
+	}
 	if err != nil {
 		return nil, 0, err
 	}

@@ -13,13 +13,16 @@ import (
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A restore whose input, from a terminal or a hanging program, brings nothing can be interrupted without killing it.
 func TestARestoreOfAPipeThatBringsNothingCanBeInterrupted(t *testing.T) {
-	for name, sent := range map[string]string{"nothing": "", "a beginning": strings.Repeat("\x00", 100)} {
+	for name, sent := range map[string]string{"nothing": "", "a beginning": "backup.json"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { interruptRestore(t, sent) })
 		})
@@ -65,6 +68,45 @@ func TestABackupMayBeAskedForWithACertificate(t *testing.T) {
 	var printed strings.Builder
 	p := Program{Stdout: io.Discard, Stderr: &printed}
 	if status := p.Backup([]string{"--cert", missing, "-"}); status != exitUsage || !strings.Contains(printed.String(), missing) {
+		t.Errorf("status %d: %s", status, &printed)
+	}
+}
+
+// An error says what to do. These used to show the name of a temporary file, or only that a lock is taken.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	inUse := t.TempDir()
+	unlock, err := seg.Lock(vfs.Dir(inUse))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unlock() })
+	text := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(text, []byte("notes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(t.TempDir(), "nightly")
+	for _, tt := range []struct {
+		name string
+		run  func(p *Program, args []string) int
+		args []string
+		want string
+	}{
+		{"the folder is missing", (*Program).Backup, []string{filepath.Join(missing, "a.tar")}, "a.tar: there is no folder " + missing + ": make it first\n"},
+		{"the broker runs", (*Program).Backup, []string{"--data", inUse, "-"}, "; a running broker is backed up over its management API, without --data\n"},
+		{"another file", (*Program).Restore, []string{"--data", missing, text}, text + ": this is not a backup of Curfew: \"curfew backup\" makes one, which begins with backup.json\n"},
+	} {
+		var printed strings.Builder
+		if status := tt.run(&Program{Stdout: io.Discard, Stderr: &printed}, tt.args); status != exitFailure || !strings.HasSuffix(printed.String(), tt.want) {
+			t.Errorf("%s: status %d: %s", tt.name, status, &printed)
+		}
+	}
+}
+
+// The help names what a backup leaves out: it used to say "everything that a restart would find".
+func TestTheHelpSaysWhatABackupLeavesOut(t *testing.T) {
+	var printed strings.Builder
+	p := Program{Stdout: &printed}
+	if status := p.Backup([]string{"--help"}); status != 0 || !strings.Contains(printed.String(), "leaves out") {
 		t.Errorf("status %d: %s", status, &printed)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -129,6 +130,14 @@ func runReload(ctx context.Context, p *Program, f *flags) error {
 	var answer loaded
 	err := p.call(ctx, f, http.MethodPost, ctl.Path("wasm", "policies", f.operand(0, ""), "reload"), body, &answer)
 	p.warn(answer.Warnings)
+	return hinted(err)
+}
+
+// hinted adds to the error for a policy that does not exist how to find those that do.
+func hinted(err error) error {
+	if r, ok := errors.AsType[*ctl.Refusal](err); ok && r.Status == http.StatusNotFound {
+		return fmt.Errorf("%w; \"curfew policy list\" names the loaded ones", err)
+	}
 	return err
 }
 
@@ -149,7 +158,7 @@ func runUnload(ctx context.Context, p *Program, f *flags) error {
 	if f.yes("force") {
 		path += "?force=true"
 	}
-	return p.call(ctx, f, http.MethodDelete, path, nil, nil)
+	return hinted(p.call(ctx, f, http.MethodDelete, path, nil, nil))
 }
 
 func listCommand() command {

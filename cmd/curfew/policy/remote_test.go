@@ -103,6 +103,11 @@ func TestReloadAndUnload(t *testing.T) {
 	if api.bodies[0] != `{"recompute":false}` || api.bodies[1] != `{"recompute":true}` {
 		t.Errorf("got %q", api.bodies)
 	}
+	api.answer = always(http.StatusNotFound, `{"error":"not_found","reason":"policy \"nope\": there is no such policy"}`)
+	for _, command := range []string{"reload", "unload"} { // the error used to end there, and did not say how to find the name
+		over(t, api, asMe(t, command, "nope")...).want(t, 1, "",
+			"curfew policy "+command+": policy \"nope\": there is no such policy; \"curfew policy list\" names the loaded ones\n")
+	}
 	api.answer = always(http.StatusUnauthorized, `{"error":"not_authorized","reason":"Login failed"}`)
 	over(t, api, asMe(t, "unload", "tempo")...).want(t, 1, "",
 		"curfew policy unload: http://broker:15672 does not know user 'me' with this password: Login failed\n\n"+
