@@ -226,6 +226,48 @@ func TestImportWarnsOfWhatHasNoEffect(t *testing.T) {
 	}
 }
 
+// An import leaves exchanges and queues that exist as they are, and used to say nothing if the file has others. The queue of a client that
+// declares it as the file says would close the client's channel.
+func TestImportWarnsOfWhatExistsOtherwise(t *testing.T) {
+	before := definitionsOf(map[string][]string{
+		"vhosts":    {`{"name":"v"}`},
+		"exchanges": {`{"vhost":"v","name":"x","type":"topic","durable":true}`, `{"vhost":"v","name":"same","type":"direct","durable":true}`},
+		"queues": {
+			`{"vhost":"v","name":"q","durable":true,"arguments":{"x-max-priority":5}}`,
+			`{"vhost":"v","name":"same","durable":true,"arguments":{"x-max-priority":5,"x-queue-type":"classic"}}`,
+			`{"vhost":"v","name":"plain","durable":true}`,
+		},
+	})
+	file := definitionsOf(map[string][]string{
+		"exchanges": {`{"vhost":"v","name":"x","type":"fanout","durable":true}`, `{"vhost":"v","name":"same","type":"direct","durable":true}`, `{"vhost":"v","name":"amq.topic","type":"topic","durable":true}`},
+		"queues": {
+			`{"vhost":"v","name":"q","durable":true,"arguments":{"x-max-priority":9}}`,
+			`{"vhost":"v","name":"same","durable":true,"arguments":{"x-max-priority":5}}`,
+			`{"vhost":"v","name":"plain","durable":true,"arguments":{"x-single-active-consumer":true}}`,
+			`{"vhost":"v","name":"new","durable":true}`, `{"vhost":"v","name":"new","durable":true,"arguments":{"x-single-active-consumer":true}}`,
+		},
+	})
+	const twice = "queue 'new' in vhost 'v': the file has it more than once, and the first one counts" // it could end the import half way
+	want := string(jsonobj.Marshal([]string{
+		"inequivalent arg 'type' for exchange 'x' in vhost 'v': received 'fanout' but current is 'topic'; the exchange stays as it is",
+		"inequivalent arg 'x-max-priority' for queue 'q' in vhost 'v': received '9' but current is '5'; the queue stays as it is",
+		"inequivalent arg 'x-single-active-consumer' for queue 'plain' in vhost 'v': received the value 'true' of type 'bool' but current is none; the queue stays as it is",
+		twice,
+	}))
+	dry, did := fmt.Sprintf(`{"definitions":{"exchanges":3,"queues":5},"warnings":%s}`, want), fmt.Sprintf(`{"warnings":%s}`, want)
+	r, c := newRig(t), newCluster(t)
+	r.do(204, "POST", "/api/definitions", before)
+	c.want(0, 204, "POST", "/api/definitions", before)
+	for _, tt := range []struct{ path, want string }{{"/api/definitions?dry-run=true", dry}, {"/api/definitions", did}} {
+		if got := r.do(200, "POST", tt.path, file); got != tt.want {
+			t.Errorf("one broker, %s:\ngot  %s\nwant %s", tt.path, got, tt.want)
+		}
+		if got := strings.TrimSpace(c.want(0, 200, "POST", tt.path, file).Body.String()); got != tt.want {
+			t.Errorf("a cluster, %s:\ngot  %s\nwant %s", tt.path, got, tt.want)
+		}
+	}
+}
+
 // The log has a few lines about a file of bindings to the exclusive queues of clients that have gone.
 func TestImportOfManyBindingsToNothing(t *testing.T) {
 	var file strings.Builder

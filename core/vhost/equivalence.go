@@ -104,6 +104,27 @@ func term(v any) string {
 	return s
 }
 
+// CompareQueue returns the error that a declaration of an existing queue would get; nil if the queue does not exist. It is no use of the
+// queue.
+func (qs *queues) CompareQueue(d QueueDeclare) error {
+	qs.description.applyDefaultType(&d)
+	e, exists := qs.topology.lookup(d.Name)
+	if !exists {
+		return nil
+	}
+	return qs.checkEquivalentQueue(e, d, hookArgs(d.Args))
+}
+
+// CompareExchange returns the error that a declaration of an existing exchange would get; nil if the exchange does not exist.
+func (xs *exchanges) CompareExchange(d Exchange) error {
+	d.Type = xs.chain.TypeName(d.Type)
+	current, exists := xs.topology.Exchange(d.Name)
+	if !exists {
+		return nil
+	}
+	return xs.checkEquivalentExchange(current, d)
+}
+
 // checkEquivalentQueue compares a declaration with the existing queue.
 func (r *rules) checkEquivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) error {
 	if e.owner() != d.exclusiveOwner() {

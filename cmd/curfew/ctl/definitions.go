@@ -31,7 +31,7 @@ func definitionCommands() []command {
 		{
 			name: "import_definitions", operands: "[<file>|-]", scoped: true, options: []option{format, {long: "skip-if-unchanged"}, {long: "dry-run", about: "check the file, and change nothing"}},
 			check: checkImport, run: importDefinitions,
-			about: "imports definitions exported by export_definitions or RabbitMQ", more: "Everything is applied, or nothing. - or no file is standard input. With --vhost, it goes into that virtual host.",
+			about: "imports definitions exported by export_definitions or RabbitMQ", more: "Everything is applied, or nothing. Queues and exchanges that exist stay as they are; warnings name those that differ from the file.\n- or no file is standard input. With --vhost, it goes into that virtual host.",
 		},
 	}
 }

@@ -84,6 +84,10 @@ func TestImport(t *testing.T) {
 			"The definitions can be imported: 1 topic permissions, 2 users. Nothing was changed.\n", "Warning: mind the gap\n",
 		},
 		{
+			"warnings", "-q", `{"users":[]}`, `200 {"warnings":["the queue stays as it is"]}`, `> POST /api/definitions {"users":[]}`, 0,
+			"Successfully imported definitions.\n", "Warning: the queue stays as it is\n",
+		},
+		{
 			"refused", "-q", `{"users":[{}]}`, `400 {"error":"bad_request","reason":"a user has no name"}`, `> POST /api/definitions {"users":[{}]}`, dataError,
 			"", "Error:\na user has no name\n",
 		},

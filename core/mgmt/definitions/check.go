@@ -103,7 +103,12 @@ func (k *checker) checkExchanges() {
 			k.add(err)
 			continue
 		}
+		if _, again := k.declared[e]; again {
+			k.repeated("exchange", e)
+			continue
+		}
 		if _, known := k.exchange(e); known {
+			k.compare("exchange", e.vhost, func(v *vhost.VHost) error { return v.CompareExchange(x.it) })
 			continue
 		}
 		if err := k.validator.Exchange(e.vhost, x.it); err != nil {
@@ -130,14 +135,23 @@ func (k *checker) exchange(e entity) (vhost.Exchange, bool) {
 	return vhost.Exchange{Name: e.name, Type: kind}, ok
 }
 
+// checkQueues also removes repeated queues from the plan: queues are declared in parallel, and two different ones of the same name would
+// end the import half way.
 func (k *checker) checkQueues() {
+	first := k.queues[:0]
 	for _, q := range k.queues {
 		e := entity{q.vhost, q.it.Name}
 		if err := k.inVHost("queue", e.name, e.vhost); err != nil {
 			k.add(err)
 			continue
 		}
+		if k.planned[e] {
+			k.repeated("queue", e)
+			continue
+		}
+		first = append(first, q)
 		if k.hasQueue(e) {
+			k.compare("queue", e.vhost, func(v *vhost.VHost) error { return v.CompareQueue(q.it) })
 			continue
 		}
 		declared := q.it
@@ -146,6 +160,23 @@ func (k *checker) checkQueues() {
 			k.add(e.wrong("queue", err))
 		}
 		k.planned[e] = true
+	}
+	k.queues = first
+}
+
+// repeated adds a warning about a definition that was in the file before.
+func (k *checker) repeated(what string, e entity) {
+	k.differing.add(fmt.Sprintf("%s '%s' in vhost '%s': the file has it more than once, and the first one counts", what, e.name, e.vhost))
+}
+
+// compare adds a warning if a definition of the file differs from the existing exchange or queue, which an import leaves as it is.
+func (k *checker) compare(what, name string, compare func(v *vhost.VHost) error) {
+	v, exists := k.Store.VHost(name)
+	if !exists {
+		return
+	}
+	if err := compare(v); err != nil {
+		k.differing.add(fmt.Sprintf("%v; the %s stays as it is", err, what))
 	}
 }
 

@@ -3,6 +3,7 @@ package definitions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -63,7 +64,7 @@ func (d *Definitions) Rehearse(b []byte, in string) (warnings []string, err erro
 }
 
 // warnings are about definitions of a checked plan that the broker accepts from RabbitMQ but ignores, and about definitions that are left
-// out.
+// out, also because something else of that name exists.
 func (p *plan) warnings() []string {
 	var all remarks
 	for _, planned := range p.parameters {
@@ -76,7 +77,7 @@ func (p *plan) warnings() []string {
 			all.add(fmt.Sprintf("policy '%s' in vhost '%s': without effect here: %s", planned.it.Name, planned.vhost, strings.Join(keys, ", ")))
 		}
 	}
-	return append(all.all(), p.lost.all()...)
+	return slices.Concat(all.all(), p.differing.all(), p.lost.all())
 }
 
 // readModules loads the new expiry policies of a file, provided that every policy that its definitions name exists then.

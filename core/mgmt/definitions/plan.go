@@ -30,8 +30,9 @@ type plan struct {
 	queueTypes map[string]string // default types of all defined vhosts, including vhosts that were removed from the plan
 
 	problems
-	lost   remarks             // bindings that are left out
-	unread map[unreadName]bool // refused vhosts and users, so that definitions that belong to them are not refused, too
+	differing remarks             // exchanges and queues that the file repeats, or that exist with other properties and stay as they are
+	lost      remarks             // bindings that are left out
+	unread    map[unreadName]bool // refused vhosts and users, so that definitions that belong to them are not refused, too
 }
 
 type unreadName struct{ section, name string }
