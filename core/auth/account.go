@@ -44,6 +44,14 @@ func (a *Account) Check() error {
 	return a.Limits.check(a.Name)
 }
 
+// Tags returns the tags that have a meaning. Users may have others, as in RabbitMQ.
+func Tags() []string {
+	return []string{Administrator, "monitoring", "policymaker", "management", "impersonator"}
+}
+
+// Administrator is the tag of users who may do everything.
+const Administrator = "administrator"
+
 // CheckTags returns an [*Invalid] if a user cannot have these tags.
 func CheckTags(tags []string) error {
 	if len(tags) > maxTags {

@@ -95,7 +95,7 @@ func (s *Store) CreateDefaults() error {
 	}
 	s.plan()
 	defer s.changing.Unlock()
-	guest := s.with(nil, Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
+	guest := s.with(nil, Account{Name: Guest, Tags: []string{Administrator}, Password: h})
 	guest.grants = map[string]compiledGrant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}
 	s.apply(&change{users: map[string]*user{Guest: guest}})
 	if log := s.options.Definitions; log != nil {

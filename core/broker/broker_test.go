@@ -27,6 +27,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/goleak"
 
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/certfile"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
@@ -456,6 +457,47 @@ func TestReachable(t *testing.T) {
 	} {
 		if got := reachable(listener); got != want {
 			t.Errorf("%s: got %s, want %s", listener, got, want)
+		}
+	}
+}
+
+// A broker whose last administrator is gone says so at its start, and names the way back, which works. It used to start without a word.
+func TestNoAdministratorIsLeft(t *testing.T) {
+	const users = "auth: {password-hashing: sha512, users: {rescue: {password: s3cret, tags: [administrator]}}}\n"
+	o, _ := configured(t, local)
+	folder := o.Config.Data.Dir
+	for _, tt := range []struct {
+		name, yaml string
+		warns      bool
+		before     func(users *auth.Store) error // the broker ends
+	}{
+		{"a new broker", local, false, func(users *auth.Store) error {
+			_, err := users.Set(auth.Account{Name: auth.Guest, Tags: []string{"admin"}})
+			return err
+		}},
+		{"no administrator", local, true, nil},
+		{"no administrator, and no management API", "listen: {amqp: \"127.0.0.1:0\", management: off}\n", false, nil},
+		{"guest is configured, but exists", local + "auth: {users: {guest: {password: guest, tags: [administrator]}}}\n", true, nil},
+		{"a new name is configured", local + users, false, nil},
+		{"it stays", local, false, nil},
+	} {
+		o, log := configured(t, tt.yaml)
+		o.Config.Data.Dir = folder
+		b := New(o)
+		if err := b.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if tt.before != nil {
+			if err := tt.before(b.server.(*node).store.Users()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := b.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		warned := strings.Contains(log.text.String(), "level=WARN msg=\"no user has the tag administrator;")
+		if named := strings.Contains(log.text.String(), "CURFEW_AUTH__USERS__NAME__TAGS=administrator"); warned != tt.warns || named != tt.warns {
+			t.Errorf("%s: warned %v, named the variables %v:\n%s", tt.name, warned, named, &log.text)
 		}
 	}
 }

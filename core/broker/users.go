@@ -18,7 +18,7 @@ import (
 
 // configureUsers adds the users of the configuration that do not exist yet. They are durable when it returns. Its errors name the key.
 func configureUsers(s setup, st *store.Store) error {
-	return logUsers(s)(addUsers(s, accounts{
+	return logUsers(s, st.Users())(addUsers(s, accounts{
 		users:  st.Users(),
 		exists: func(vhost string) bool { _, exists := st.VHost(vhost); return exists },
 		add:    func(name string) error { _, err := st.AddVHost(name, vhost.Metadata{}); return err },
@@ -29,7 +29,7 @@ func configureUsers(s setup, st *store.Store) error {
 // configureMembers is configureUsers for a cluster whose registry this node owns. All nodes should have the same users configured. Each
 // user is added once in the life of the cluster, so that a deleted user does not come back under the registry's next owner.
 func configureMembers(s setup, r *store.Registry) error {
-	return logUsers(s)(addUsers(s, accounts{
+	return logUsers(s, r.Users())(addUsers(s, accounts{
 		users:  r.Users(),
 		exists: func(vhost string) bool { _, exists := r.Placement(vhost); return exists },
 		add:    func(name string) error { _, _, err := r.Place(name, vhost.Metadata{}); return err },
@@ -47,10 +47,17 @@ func configureMembers(s setup, r *store.Registry) error {
 	}))
 }
 
-func logUsers(s setup) func(added []string, err error) error {
+// logUsers logs which users were added, and warns if nobody can manage the broker.
+func logUsers(s setup, users *auth.Store) func(added []string, err error) error {
 	return func(added []string, err error) error {
 		if len(added) > 0 {
 			s.o.Log.Info("users of the configuration added", "users", strings.Join(added, ", "))
+		}
+		manageable := s.Listen.Management != "" || s.Listen.ManagementTLS != ""
+		isAdministrator := func(a auth.Account) bool { return slices.Contains(a.Tags, auth.Administrator) }
+		if err == nil && manageable && !slices.ContainsFunc(users.List(), isAdministrator) {
+			s.o.Log.Warn("no user has the tag administrator; to add one, set the variables for a NAME that is new, and restart",
+				"variables", "CURFEW_AUTH__USERS__NAME__PASSWORD, CURFEW_AUTH__USERS__NAME__TAGS=administrator")
 		}
 		return err
 	}

@@ -193,7 +193,7 @@ func (l *loader) refusedBelow(prefix string) bool {
 
 // checkTags refuses invalid tags, and misspelt variants of the tags that have a meaning.
 func checkTags(tags []string) error {
-	known := []string{"administrator", "monitoring", "policymaker", "management", "impersonator"}
+	known := auth.Tags()
 	for _, tag := range tags {
 		if slices.Contains(known, tag) {
 			continue

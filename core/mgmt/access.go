@@ -28,7 +28,7 @@ const (
 
 // The tags that give access.
 const (
-	tagAdministrator = "administrator"
+	tagAdministrator = auth.Administrator
 	tagMonitoring    = "monitoring"
 	tagPolicymaker   = "policymaker"
 	tagManagement    = "management"
