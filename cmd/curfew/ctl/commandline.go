@@ -50,7 +50,8 @@ func (l *commandLine) value(name string) string { return l.values[name] }
 
 // parse parses a command line. With an error it returns the part that it has parsed.
 func parse(words []string) (*commandLine, error) {
-	l := &commandLine{words: words, values: make(map[string]string)}
+	l := &commandLine{words: words, values: make(map[string]string), command: ahead(words)}
+	named := false // the word that names the command was there
 	var bad []string
 	for i := 0; i < len(words); i++ {
 		word := words[i]
@@ -64,20 +65,44 @@ func parse(words []string) (*commandLine, error) {
 			if problem != "" {
 				bad = append(bad, problem)
 			}
+		case l.command != nil && !named && word == l.command.name:
+			named = true
 		case l.command != nil:
 			l.operands = append(l.operands, word)
 		default:
-			c, err := find(word)
-			if err != nil {
-				return l, err
-			}
-			l.command = c
+			_, err := find(word) // it fails, because ahead has found no command
+			return l, err
 		}
 	}
 	if len(bad) > 0 {
 		return l, misused("Invalid options for this command:\n%s", strings.Join(bad, "\n"))
 	}
 	return l, nil
+}
+
+// ahead returns the command that words name; nil if they name none. Options of the command may come before its name, as in
+// "--count 5 peek orders": after an option that not every command has, a word that names no command is the option's value.
+func ahead(words []string) *command {
+	own := false // such an option was there
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		if len(word) < 2 || word[0] != '-' {
+			if c, err := find(word); err == nil || !own {
+				return c
+			}
+			continue
+		}
+		if word == "--" {
+			return nil
+		}
+		name, _, given := strings.Cut(word, "=")
+		o, general := (&commandLine{}).lookup(name)
+		own = own || !general
+		if general && !given && o.value != "" && i+1 < len(words) && o.takes(words[i+1]) {
+			i++
+		}
+	}
+	return nil
 }
 
 // option reads an option and its value from words. used is how many words the value takes, problem the error text, if any.

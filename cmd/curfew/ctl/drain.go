@@ -22,7 +22,7 @@ func drainCommands() []command {
 			more: "Publishers wait, as for an alarm, and no client can connect. Consumers continue until there is nothing left to take or\n" +
 				"settle, or until --timeout. Then the broker stops. Messages of durable queues without consumers, and held ones, are kept.\n" +
 				"The command first names messages that the stop loses. Ctrl-C leaves the drain running; revive ends it.\n" +
-				"The exit status is 0 if the broker was drained and has stopped, and 75 on a timeout.",
+				"The exit status is 0 if the broker was drained and has stopped, also if it kept messages, which the last line names, and 75 on a timeout.",
 			options: []option{
 				{long: "timeout", short: "t", value: "time", about: "how long consumers have: seconds, or 90s, 10m, 2h, 1d; 1s to 7d (default 10m)"},
 				{long: "no-stop", about: "do not stop the broker: it stays drained until revive or a stop"},
@@ -289,16 +289,27 @@ func (s *drainState) summary() string {
 	if s.TimedOut {
 		text = fmt.Sprintf("The time ran out after %v: consumers left %s", took, counted(s.Left.Messages, "message"))
 	}
-	if s.Kept.Messages > 0 {
-		text += fmt.Sprintf("; %s kept in %s", counted(s.Kept.Messages, "message"), counted(int64(s.Kept.Places), "place"))
-	}
+	text += s.Kept.clause("kept")
 	if s.State != "stopping" {
 		return text + ". The broker runs, and publishers wait; revive unblocks them"
 	}
-	if s.Lost.Messages > 0 {
-		text += fmt.Sprintf("; %s lost that were in memory only", counted(s.Lost.Messages, "message"))
+	return text + s.Lost.clause("lost, because they were in memory only") + ". The broker has stopped"
+}
+
+// clause returns the number of messages and the places of most of them, to be added to a sentence; "" if there are no messages.
+func (n *drainCount) clause(title string) string {
+	if n.Messages == 0 {
+		return ""
 	}
-	return text + ". The broker has stopped"
+	const few = 3
+	var places []string
+	for _, p := range n.Most[:min(len(n.Most), few)] {
+		places = append(places, placeOf(p))
+	}
+	if more := n.Places - len(places); more > 0 {
+		places = append(places, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("; %s: %s in %s", title, counted(n.Messages, "message"), strings.Join(places, ", "))
 }
 
 func runRevive(ctx context.Context, c *call) error {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -44,6 +45,38 @@ func TestNamesOfClientsForgeNothing(t *testing.T) {
 		}
 		if n := strings.Count(stdout, "\n"); n != tt.lines {
 			t.Errorf("%v: %d lines, want %d: %s", tt.args, n, tt.lines, stdout)
+		}
+	}
+}
+
+// Options of a command may come before its name, as in rabbitmqctl. The value of such an option used to be taken for the command.
+func TestOptionsBeforeTheCommand(t *testing.T) {
+	for _, tt := range []struct{ words, command, values, operands string }{
+		{"--vhost v list_queues name", "list_queues", "vhost=v", "name"},
+		{"--sort lag top --once", "top", "once= sort=lag", ""},
+		{"--count 3 -p list_queues peek q", "peek", "count=3 vhost=list_queues", "q"},
+		{"--dry-run import_definitions file", "import_definitions", "dry-run=", "file"},
+		{"--timeout 2h drain", "drain", "timeout=2h", ""},
+		{"--queue events events", "events", "queue=events", ""},
+		{"peek peek", "peek", "", "peek"},
+	} {
+		l, err := parse(strings.Fields(tt.words))
+		if err != nil || l.command == nil {
+			t.Errorf("%s: got command %v, error %v", tt.words, l.command, err)
+			continue
+		}
+		var values []string
+		for name, value := range l.values {
+			values = append(values, name+"="+value)
+		}
+		slices.Sort(values)
+		if l.command.name != tt.command || strings.Join(values, " ") != tt.values || strings.Join(l.operands, " ") != tt.operands {
+			t.Errorf("%s: got %s, %q, %q", tt.words, l.command.name, values, l.operands)
+		}
+	}
+	for _, words := range []string{"--sort lag", "--sort lag nothing", "-- top", "--once=1"} {
+		if l, err := parse(strings.Fields(words)); err == nil && l.command != nil {
+			t.Errorf("%s: got command %s", words, l.command.name)
 		}
 	}
 }

@@ -3,7 +3,9 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -65,6 +67,9 @@ func peek(ctx context.Context, c *call) error {
 	c.banner("Looking into queue '%s' in vhost '%s' ...", c.operands[0], c.vhost())
 	var page peekPage
 	if err := c.api.get(ctx, strings.TrimSuffix(c.path("queues/{vhost}/{1}/messages")+"?"+query.Encode(), "?"), &page); err != nil {
+		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusBadRequest { // an option has a wrong value
+			return failed(usageError, "%s", r.reason)
+		}
 		return c.missing(err, noQueueThere)
 	}
 	if err := c.showAll(page.Messages, picked...); err != nil {
@@ -82,7 +87,7 @@ func peek(ctx context.Context, c *call) error {
 	return nil
 }
 
-var noQueueThere = &failure{usageError, "Error:\nno queue '{1}' in vhost '{vhost}'"}
+var noQueueThere = &failure{unavailable, "Error:\nno queue '{1}' in vhost '{vhost}'"}
 
 // quotedCell is a text chosen by clients, made safe for terminals.
 func quotedCell(raw json.RawMessage) cell {

@@ -13,24 +13,28 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/curfewmq/curfew/core/auth"
 )
 
 func userCommands() []command {
 	const stdin = "Without the operand, the password is asked for, or read from standard input."
+	const blank = " With an empty one, the user\ncannot log in with a password."
 	return []command{
 		{
 			name: "add_user", operands: "<username> [<password>]", check: nonEmptyUser, run: addUser,
 			options: []option{{long: "pre-hashed-password", about: "the password is a password_hash, as in definitions"}},
-			about:   "adds a user, without permissions", more: stdin,
+			about:   "adds a user, without permissions", more: stdin + blank,
 		},
 		{
 			name: "delete_user", operands: "<username>", about: "removes a user and its permissions",
 			run: deletion(`Deleting user "{1}" ...`, "users/{1}", &failure{noUser, "Error:\nUser \"{1}\" does not exist"}),
 		},
-		{name: "change_password", operands: "<username> [<password>]", run: changePassword, about: "sets a user's password", more: stdin},
+		{name: "change_password", operands: "<username> [<password>]", run: changePassword, about: "sets a user's password", more: stdin + blank},
 		{
 			name: "clear_password", operands: "<username>", run: clearPassword,
 			about: "removes a user's password: the user cannot log in with one",
@@ -50,7 +54,7 @@ func userCommands() []command {
 		},
 		{
 			name: "set_user_tags", operands: "<username> [<tag> ...]", run: setUserTags,
-			about: "replaces a user's tags: administrator, monitoring, policymaker, management, or others", more: "Without tags, removes all tags of the user.",
+			about: "replaces a user's tags: " + strings.Join(auth.Tags(), ", ") + ", or others", more: "Without tags, removes all tags of the user.",
 		},
 		{
 			name: "list_users", about: "lists users and their tags",
@@ -94,6 +98,7 @@ func addUser(ctx context.Context, c *call) error {
 	if err := c.api.put(ctx, c.path("users/{1}"), body); err != nil {
 		return err
 	}
+	c.remarkIfEmpty(password)
 	if c.has("quiet") || c.has("silent") {
 		return nil
 	}
@@ -127,7 +132,7 @@ func changePassword(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.changeUser(ctx, func(body map[string]any) {
+	err = c.changeUser(ctx, func(body map[string]any) {
 		delete(body, "hashing_algorithm")
 		if password == "" {
 			body["password_hash"] = ""
@@ -136,6 +141,11 @@ func changePassword(ctx context.Context, c *call) error {
 		delete(body, "password_hash")
 		body["password"] = password
 	})
+	if err != nil {
+		return err
+	}
+	c.remarkIfEmpty(password)
+	return nil
 }
 
 func clearPassword(ctx context.Context, c *call) error {
@@ -201,7 +211,29 @@ func hashPassword(ctx context.Context, c *call) error {
 func setUserTags(ctx context.Context, c *call) error {
 	tags := c.operands[1:]
 	c.banner("Setting tags for user \"%s\" to [%s] ...", c.operands[0], strings.Join(tags, ", "))
-	return c.changeUser(ctx, func(body map[string]any) { body["tags"] = strings.Join(tags, ",") })
+	if err := c.changeUser(ctx, func(body map[string]any) { body["tags"] = strings.Join(tags, ",") }); err != nil {
+		return err
+	}
+	for tag := range strings.SplitSeq(strings.Join(tags, ","), ",") {
+		if tag = strings.TrimSpace(tag); tag != "" && !slices.Contains(auth.Tags(), tag) {
+			c.remark("the tag '%s' has no meaning here; these have one: %s", tag, strings.Join(auth.Tags(), ", "))
+		}
+	}
+	return nil
+}
+
+// remark prints a warning that rabbitmqctl does not print.
+func (c *call) remark(format string, args ...any) {
+	if c.program.Name != rabbitmqctl {
+		c.api.warn(fmt.Sprintf(format, args...))
+	}
+}
+
+// remarkIfEmpty says what an empty password means.
+func (c *call) remarkIfEmpty(password string) {
+	if password == "" {
+		c.remark("the password is empty: user '%s' cannot log in with a password until change_password sets one", c.operands[0])
+	}
 }
 
 // password returns the operand with that index, or reads the password from standard input.
