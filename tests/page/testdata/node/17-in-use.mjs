@@ -122,6 +122,13 @@ await scenario(async (browser, faults) => {
     await page.locator('.stat', {has: page.getByRole('button', {name: 'Held', exact: true})}).locator('dd', {hasText: /^3$/}).waitFor();
   }
 
+  // The total has all of these; it had only those in queues.
+  await go(page, '#/');
+  await page.waitForFunction(() => {
+    const n = (name) => Number([...document.querySelectorAll('.stat')].find((s) => s.querySelector('button')?.textContent === name)?.querySelector('dd').textContent);
+    return n('Held') === 3 && n('Total') === n('Ready') + n('Unacked') + n('Held');
+  });
+
   // A rate that is not known is not zero.
   await page.route(base + '/api/live?view=now', (route) => route.request().resourceType() === 'eventsource' ? route.fulfill({status: 204}) : route.fulfill({json: {at: Date.now(), totals: {}, counts: {}, alarms: []}}));
   await go(page, '#/');

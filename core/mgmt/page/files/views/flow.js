@@ -98,11 +98,11 @@ function card(c) {
 /** Names the rule that ends a cycle. @param {any} cycle @param {Component} c */
 function says(cycle, c) {
   const within = c.edges.filter((e) => cycle.queues.includes(e.from)), dropped = within.reduce((n, e) => n + (e.outcomes.cycle ?? 0), 0);
-  const rule = 'the broker drops a message that comes back to a queue where it died' + (cycle.bound === 'rejected' ? ', unless it was rejected since: then it goes round again.' : '.');
+  const rule = 'the broker drops a message that comes back to a queue where it died' + (cycle.bound === 'rejected' ? ', unless a consumer rejected it on the way: then it goes round again.' : '.');
   return [
     cycle.certain ? 'Cycle through ' : 'Possible cycle through ', h('strong', null, cycle.queues.slice(0, 6).join(', '), cycle.queues.length > 6 && ` and ${cycle.queues.length - 6} more`), ': ', rule,
     dropped > 0 && ` So it did with ${exact(dropped)}, of the events that are remembered.`, cycle.slowed && ' Messages wait on their way round.',
-    ` On its slowest way: ${rate(cycle.rate)}.`,
+    cycle.rate != null && ` On its slowest way: ${rate(cycle.rate)}.`,
   ];
 }
 

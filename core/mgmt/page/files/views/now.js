@@ -46,7 +46,7 @@ function messages({totals = {}, lateness, overstay}) {
     stat('Ready', count(totals.ready), 'Messages that can be delivered now'),
     stat('Unacked', count(totals.unacked), 'Messages that consumers have and have not acknowledged'),
     stat('Held', count(totals.held == null ? null : totals.held + (totals.delayed ?? 0)), `Messages that are not delivered before a time: ${count(totals.held)} in queues, ${count(totals.delayed)} by exchanges`),
-    stat('Total', count(totals.messages), 'All messages in queues'),
+    stat('Total', count(totals.messages == null ? null : totals.messages + (totals.delayed ?? 0)), 'All messages, in queues and held by exchanges'),
     stat('Lateness p50', duration(lateness?.p50), 'How late the broker let half of the messages expire, in the last minute'),
     stat('Lateness p99', duration(lateness?.p99), 'How late the broker let 99 of 100 messages expire, in the last minute'),
     ...overstay ? [stat('Kept past deadline p99', duration(overstay.p99), 'How long after their deadlines messages expired that consumers had then, in the last minute')] : [],
