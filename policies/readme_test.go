@@ -39,7 +39,7 @@ func row(k *keyRule) string {
 	}
 	argument := merging(k.Argument, "policy", "argument")
 	if k.QuorumArgument != nil {
-		argument += "; " + merging(*k.QuorumArgument, "policy", "argument") + " for quorum queues"
+		argument += " (quorum queues: " + merging(*k.QuorumArgument, "policy", "argument") + ")"
 	}
 	types := "all"
 	if k.types() != onAll {
@@ -50,6 +50,6 @@ func row(k *keyRule) string {
 
 func merging(m hook.Merge, stronger, weaker string) string {
 	return map[hook.Merge]string{
-		hook.TakeStronger: stronger, hook.TakeWeaker: weaker, hook.TakeLower: "lower", hook.TakeHigher: "higher", hook.TakeLowerLimit: "lower, negative means none",
+		hook.TakeStronger: stronger, hook.TakeWeaker: weaker, hook.TakeLower: "lower", hook.TakeHigher: "higher", hook.TakeLowerLimit: "lower (negative: no limit)",
 	}[m]
 }
