@@ -35,7 +35,7 @@ func peekCommand() command {
 	return command{
 		name: "peek", operands: "<queue> [<column>, ...]", scoped: true, run: peek, check: checkPeek, options: peekOptions(), patience: time.Minute,
 		about: "shows messages of a queue without taking them",
-		more: "Changes nothing: no message is delivered or counted, and the queue's lease is not renewed.\n\nColumns\n\n" +
+		more: "Changes nothing: no message is delivered or counted, and the queue's expiry is not put off.\n\nColumns\n\n" +
 			wrapped(titles(peekColumns.columns)) + "\n\nDefault: " + strings.Join(strings.Fields(peekColumns.usual), ", ") + ".",
 	}
 }

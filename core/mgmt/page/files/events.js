@@ -203,7 +203,7 @@ function what(e) {
 export function sentence(e) {
   if (e.reason && e.outcome) return [subject(e), ' ', h('span', null, left(e)), way(e)];
   switch (e.kind) {
-    case 'queue_expired': return `was not used until the end of its lease, ${duration(e.lateness_ms)} ago; ${plural(e.messages_dropped, 'message')} dropped, ${exact(e.messages_dead_lettered)} dead-lettered`;
+    case 'queue_expired': return `was not used until it expired, ${duration(e.lateness_ms)} ago; ${plural(e.messages_dropped, 'message')} dropped, ${exact(e.messages_dead_lettered)} dead-lettered`;
     case 'exchange_deleted': return `deleted with ${plural(e.messages, 'message')} that it held`;
     case 'policy_applied': return `${e.operator ? 'operator policy' : 'policy'} ${e.action}, ${plural(e.queues, 'queue')} changed`;
     case 'breaker_opened': return `it fails too often: not asked until ${time(e.until)}`;

@@ -59,7 +59,7 @@ const columns = [
   {title: 'Held', number: true, cell: (r) => number(r.held)},
   {title: 'Overdue', number: true, wide: true, cell: (r) => r.overdue > 0 ? h('span', {class: 'error'}, count(r.overdue)) : number(0)},
   {title: 'Never', number: true, wide: true, cell: (r) => number(r.never)},
-  {title: 'Lease', cell: (r) => r.lease_expires_at == null ? h('span', {class: 'quiet'}, '–') : ['deleted ', until(r.lease_expires_at)]},
+  {title: 'Queue expiry', cell: (r) => r.lease_expires_at == null ? h('span', {class: 'quiet'}, '–') : ['deleted ', until(r.lease_expires_at)]},
   {title: 'Strategy', wide: true, cell: (r) => h('span', {class: 'mono'}, r.strategy)},
 ];
 

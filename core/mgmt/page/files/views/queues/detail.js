@@ -113,7 +113,7 @@ function numbers(q) {
     speed('incoming', 'publish'), speed('deliver / get', 'deliver_get'), speed('ack', 'ack'),
     instant('Next deadline', q.next_deadline, 'when the next message is due'),
     ...q.next_release == null ? [] : [instant('Next release', q.next_release, 'when the next held message becomes ready')],
-    ...q.lease_expires_at == null ? [] : [instant('Deleted, unless used', q.lease_expires_at, 'the end of the queue\'s lease')],
+    ...q.lease_expires_at == null ? [] : [instant('Deleted, unless used', q.lease_expires_at, 'when the queue expires')],
   ];
 }
 

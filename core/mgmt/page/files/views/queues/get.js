@@ -21,7 +21,7 @@ export async function fetchMessages({vhost, name, queue}, show) {
   let wanted = null;
   await ask({
     title: 'Get Message(s)', action: 'Get Message(s)',
-    text: h('p', null, h('strong', null, 'Warning: '), 'getting messages from a queue is a destructive action. What is requeued counts as redelivered, and the queue\'s lease is renewed. The list of messages looks without that.'),
+    text: h('p', null, h('strong', null, 'Warning: '), 'getting messages from a queue is a destructive action. What is requeued counts as redelivered, and the queue\'s expiry is put off. The list of messages looks without that.'),
     fields: [
       {name: 'ackmode', label: 'Ack Mode', type: 'select', options: modes, value: 'ack_requeue_true'},
       {name: 'encoding', label: 'Encoding', type: 'select', options: [['auto', 'Auto string / base64'], ['base64', 'base64']], value: 'auto'},

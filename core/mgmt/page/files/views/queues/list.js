@@ -37,7 +37,7 @@ const columns = [
   {title: 'deliver / get', sort: 'message_stats.deliver_get_details.rate', still: true, number: true, wide: true, cell: rateOf('deliver_get')},
   {title: 'ack', sort: 'message_stats.ack_details.rate', still: true, number: true, wide: true, cell: rateOf('ack')},
   {title: 'Next deadline', sort: 'next_deadline', cell: (q) => until(q.next_deadline)},
-  {title: 'Lease', sort: 'lease_expires_at', wide: true, cell: (q) => until(q.lease_expires_at)},
+  {title: 'Expires', sort: 'lease_expires_at', wide: true, cell: (q) => until(q.lease_expires_at)},
   {title: 'Strategy', sort: 'expiry_strategy', wide: true, cell: (q) => q.expiry_strategy ?? '–'},
 ];
 

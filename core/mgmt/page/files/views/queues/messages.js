@@ -88,7 +88,7 @@ async function refresh({signal}, load, wanted) {
 
 /** @param {any} answer @param {Wanted} wanted */
 function said(answer, wanted) {
-  const looks = 'Looking changes nothing: no message is delivered, requeued or counted by it, and the queue\'s lease is not renewed. ';
+  const looks = 'Looking changes nothing: no message is delivered, requeued or counted by it, and the queue\'s expiry is not put off. ';
   if (answer.error) return looks;
   const nameless = answer.messages.some((/** @type {any} */ m) => !idOf(m)) ? 'Messages without the property message_id have no story, and are not redriven one by one. ' : '';
   return looks + nameless + (answer.complete ? '' : `The queue is long: after two seconds not all of it had been looked at. ${wanted.order === 'deadline' ? 'There may be earlier deadlines.' : 'Next goes on.'}`);

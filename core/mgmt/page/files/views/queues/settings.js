@@ -38,7 +38,7 @@ function described(q) {
     ['Type', q.type], ['Durable', yes(q.durable)], ['Auto delete', yes(q.auto_delete)], ['Exclusive', yes(q.exclusive)],
     ['Policy', q.policy ? h('a', {href: href('policies', [], {vhost: q.vhost})}, q.policy) : orDash('')], ['Operator policy', orDash(q.operator_policy)],
     ['Expiry strategy', q.expiry_strategy?.startsWith('wasm/') ? h('a', {href: href('lab', [q.expiry_strategy])}, q.expiry_strategy) : orDash(q.expiry_strategy)],
-    ['Queue lease', q.lease_expires_at == null ? 'none: it stays while it is unused' : 'see above: it is deleted if it stays unused'],
+    ['Queue expiry', q.lease_expires_at == null ? 'none: it stays while it is unused' : 'see above: it is deleted if it stays unused'],
     ['Delivery lease', q.delivery_lease == null ? 'none' : duration(q.delivery_lease)],
     ['Node', q.node],
   ];
