@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
@@ -135,7 +136,11 @@ func interruption(e *amqp.Error) *failure {
 	if e.Undone {
 		return errElsewhere
 	}
-	return &failure{http.StatusServiceUnavailable, interrupted, e.Text + "; whether it was done is not known"}
+	text := e.Text
+	if !strings.HasSuffix(text, " is not known") { // of a change, the session says so itself
+		text += "; whether it was done is not known"
+	}
+	return &failure{http.StatusServiceUnavailable, interrupted, text}
 }
 
 // failureOfKind returns the answer for an error of the broker's, by its kind.

@@ -32,6 +32,7 @@ func TestAnswersWhileOwnersChange(t *testing.T) {
 		{"given up", registry(context.Canceled), errStopping},
 		{"refused by a session", &amqp.Error{Code: amqp.ReplyConnectionForced, Undone: true}, errElsewhere},
 		{"interrupted", amqp.Errorf(amqp.ReplyConnectionForced, "bye"), &failure{503, "interrupted", "bye; whether it was done is not known"}},
+		{"interrupted, as its text says", amqp.Errorf(amqp.ReplyConnectionForced, "whether it came is not known"), &failure{503, "interrupted", "whether it came is not known"}},
 		{"refused by a vhost", &vhost.Error{Kind: vhost.Stopped}, &failure{500, "internal_error", ""}},
 	}
 	for _, tt := range tests {
