@@ -290,9 +290,11 @@ func (x *trio) wave() {
 	}
 }
 
-// narrow has the last node keep its data on a small disk, if one can be had.
+// narrow has the last node keep its data on a small disk, if one can be had. An owner with a larger disk whose majority needs the small one
+// demands as much free space there as on its own disk: twelve quarters of its segments of 64 MiB, and 256 MiB for each further log that it
+// owns, which makes 704 MiB. With less, the alarm would last as long as the third node is away.
 func (x *trio) narrow() {
-	const size = 512 // MiB
+	const size = 1536 // MiB
 	disk, err := process.SmallDisk(x.T, size)
 	if err != nil {
 		x.Logf("no disk gets full: %v", err)
