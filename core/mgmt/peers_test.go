@@ -296,13 +296,18 @@ func TestForwardedRequestsHaveNoPassword(t *testing.T) {
 func TestRequestsWaitForTheirVHost(t *testing.T) {
 	c := newCluster(t)
 	for node := range c.rigs {
-		c.awaited = nil
-		must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
-		c.mu.Lock()
-		c.owners["b"] = c.nodes[1].ID
-		c.mu.Unlock()
-		c.awaited = func(string) { c.place("b", 1) }
-		c.want(node, 201, "PUT", "/api/queues/b/q", `{"durable":true}`)
+		for _, ask := range []func(){
+			func() { c.want(node, 201, "PUT", "/api/queues/b/q", `{"durable":true}`) },
+			func() { c.want(node, 200, "GET", "/api/vhosts/b", "") },
+		} {
+			c.awaited = nil
+			must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
+			c.mu.Lock()
+			c.owners["b"] = c.nodes[1].ID
+			c.mu.Unlock()
+			c.awaited = func(string) { c.place("b", 1) }
+			ask()
+		}
 	}
 }
 

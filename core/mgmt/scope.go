@@ -107,6 +107,12 @@ func (c *request) dispatch(e *endpoint) error {
 	if name, named := c.vars["vhost"]; named && c.vhost == nil && e.at.inVHost {
 		return c.errUnserved(name)
 	}
+	if name, named := c.vars["name"]; named && e.at.inVHost {
+		if _, there := c.api.Store.VHost(name); !there { // it may have been created a moment ago
+			c.freshen()
+			c.awaitVHost(name)
+		}
+	}
 	return e.do(c)
 }
 
