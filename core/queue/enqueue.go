@@ -115,8 +115,8 @@ func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
 
 // fillViews makes views of entering messages, and reports whether a publisher wants one of them held. It is a function of its own to keep
 // its temporary values off the stack while consumers get the messages: that stack has to fit into 4 KiB, or every connection takes 8.
-func (b *turnBuffers) fillViews(q *Queue, now hook.Instant, ms []Message, views []hook.Message) (waiting bool) {
-	b.view = messageView{queue: q, now: now, incoming: ms}
+func (w *turnBuffers) fillViews(q *Queue, now hook.Instant, ms []Message, views []hook.Message) (waiting bool) {
+	w.view = messageView{queue: q, now: now, incoming: ms}
 	for i := range ms {
 		m := &ms[i]
 		waiting = waiting || m.Wait != 0
@@ -124,7 +124,7 @@ func (b *turnBuffers) fillViews(q *Queue, now hook.Instant, ms []Message, views 
 			Enqueued: now, Expiration: m.Expiration, Size: len(m.Body), Priority: m.Priority,
 			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0, Traced: m.Flags&Traced != 0,
 		}
-		views[i].Bind(&b.view, i)
+		views[i].Bind(&w.view, i)
 	}
 	return waiting
 }
