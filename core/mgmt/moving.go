@@ -21,8 +21,8 @@ const (
 )
 
 // whileMoving repeats a request that was refused, with nothing done, because what it is about was moving to another owner. It does so until
-// the new owner answers, for moveTime or electTime, or until the broker ends. A node hands over the registry, or a vhost, when another node starts, joins
-// or stops. A request with a large body, or with one of unknown length, is not repeated.
+// the new owner answers, for moveTime or electTime, or until the broker ends. A node hands over the registry, or a vhost, when another node
+// starts, joins or stops. A request with a large body, or with one of unknown length, is not repeated.
 func (c *request) whileMoving(e *endpoint) error {
 	first, size := c.r, c.r.ContentLength
 	if size < 0 || size > freeBody {
@@ -32,15 +32,14 @@ func (c *request) whileMoving(e *endpoint) error {
 	var late <-chan time.Time
 	for {
 		if size > 0 {
-			c.r = first.WithContext(first.Context())
+			c.r = first.WithContext(first.Context()) // the HTTP server looks at the body of its own
 			c.r.Body = &keptReader{of: body}
 		}
 		err := e.at.answer(c, e)
-		switch {
-		case late != nil && c.isUndone(err):
-		case late == nil && c.patienceWith(err) > 0:
-			late = time.After(c.patienceWith(err))
-		default:
+		if late == nil {
+			late = c.patienceWith(err)
+		}
+		if late == nil || !c.isUndone(err) {
 			return err
 		}
 		select {
@@ -71,16 +70,18 @@ func (c *request) again(e *endpoint) error {
 	return c.authorise(e.need)
 }
 
-// patienceWith returns how long a request is repeated that has failed for the first time. Without an owner, requests to show something fail at
-// once: pages ask again and again.
-func (c *request) patienceWith(err error) time.Duration {
+// patienceWith returns what ends the attempts of a request that has failed for the first time; nil = it is not repeated. Without an owner,
+// requests to show something fail at once: pages ask again and again.
+func (c *request) patienceWith(err error) <-chan time.Time {
 	switch {
+	case !c.isUndone(err):
+		return nil
 	case c.failureOf(err) == errElsewhere:
-		return moveTime
-	case c.isUndone(err) && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead:
-		return electTime
+		return time.After(moveTime)
+	case c.r.Method != http.MethodGet && c.r.Method != http.MethodHead:
+		return time.After(electTime)
 	}
-	return 0
+	return nil
 }
 
 // isUndone reports whether a request failed with nothing done because what it is about has another owner now, or none.

@@ -64,13 +64,7 @@ func TestAnswerAfterAMove(t *testing.T) {
 			c.mu.Unlock()
 		case 6:
 			c.located = nil
-			_, err := c.rigs[2].api.Store.AddVHost("b", v.Metadata())
-			must(t, err)
-			_, err = c.rigs[2].api.users().SetPermissions(definitions.AllPermissions("guest", "b"))
-			must(t, err)
-			c.mu.Lock()
-			c.owners["b"] = c.nodes[2].ID
-			c.mu.Unlock()
+			c.arrive("b", 2)
 		}
 	}
 	if w := c.want(1, 201, "PUT", "/api/queues/b/q", `{"durable":true}`); w.Header().Get("Retry-After") != "" || asked < 6 {
@@ -109,6 +103,16 @@ func TestRightsThatEndDuringAMove(t *testing.T) {
 
 const toBubble = " HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
 
+// wantStatus reads an answer and wants a status.
+func (b *liveBubble) wantStatus(status int) {
+	b.t.Helper()
+	answer, err := http.ReadResponse(b.answers, nil)
+	must(b.t, err)
+	if answer.StatusCode != status {
+		b.t.Errorf("got %v, want %d", answer, status)
+	}
+}
+
 // A short body may take as long as a long one. It was read before the request got the time for that: 408 after half a minute.
 func TestShortDefinitionsMayComeSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -119,11 +123,7 @@ func TestShortDefinitionsMayComeSlowly(t *testing.T) {
 		if _, err := b.client.Write([]byte("}")); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := http.ReadResponse(b.answers, nil)
-		must(t, err)
-		if answer.StatusCode != 204 {
-			t.Errorf("got %v", answer)
-		}
+		b.wantStatus(204)
 	})
 }
 
@@ -134,10 +134,9 @@ func TestUnwantedBodyIsNotAwaited(t *testing.T) {
 		began := time.Now()
 		_, err := b.client.Write([]byte("DELETE /api/users/none" + toBubble + "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"))
 		must(t, err)
-		answer, err := http.ReadResponse(b.answers, nil)
-		must(t, err)
-		if answer.StatusCode != 404 || time.Since(began) > time.Second {
-			t.Errorf("got %v after %s", answer, time.Since(began))
+		b.wantStatus(404)
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("the answer came after %s", d)
 		}
 	})
 }
@@ -156,11 +155,7 @@ func TestAnswerAfterALongWait(t *testing.T) {
 		})}}})
 		_, err := b.client.Write([]byte("GET /api/slow" + toBubble + "\r\n"))
 		must(t, err)
-		answer, err := http.ReadResponse(b.answers, nil)
-		must(t, err)
-		if answer.StatusCode != 204 {
-			t.Errorf("got %v", answer)
-		}
+		b.wantStatus(204)
 	})
 }
 
@@ -200,19 +195,12 @@ func TestWaitForAnOwnerEndsWithTheBroker(t *testing.T) {
 // refused with "no owner now".
 func TestRequestsFollowAVHostThatTheOwnerHasLeft(t *testing.T) {
 	c := newCluster(t)
-	v, _ := c.rigs[1].api.Store.VHost("b")
 	must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
 	c.rigs[1].api.nodes.placements = deluded{c.nodes[1], "b", 0} // it knows no owner
 	asked := 0
 	c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if asked++; asked == 2 {
-			_, err := c.rigs[2].api.Store.AddVHost("b", v.Metadata())
-			must(t, err)
-			_, err = c.rigs[2].api.users().SetPermissions(definitions.AllPermissions("guest", "b"))
-			must(t, err)
-			c.mu.Lock()
-			c.owners["b"] = c.nodes[2].ID
-			c.mu.Unlock()
+			c.arrive("b", 2)
 		}
 		c.rigs[1].api.Forwarded().ServeHTTP(w, q)
 	}))
@@ -239,9 +227,7 @@ func TestChangesWaitForAnOwner(t *testing.T) {
 		asked := 0
 		c.located = func(string) {
 			if asked++; asked == 5 {
-				c.mu.Lock()
-				c.owners["c"] = c.nodes[2].ID
-				c.mu.Unlock()
+				c.assign("c", 2)
 			}
 		}
 		if w := c.want(0, tt.status, tt.method, tt.path, `{"durable":true}`); (w.Header().Get("Retry-After") != "") != (tt.status == 503) {
